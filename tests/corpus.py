@@ -1,17 +1,13 @@
 """A broker on the log directory of a case, with its answers in the form of case.json; the digests of all cases."""
 
-import asyncio
 import hashlib
 import json
-import threading
 import time
 from base64 import b64decode
 from pathlib import Path
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ottla.broker.config import Config, Listener
-from ottla.broker.server import Server
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch_header import iter_batches
@@ -110,43 +106,6 @@ def having_open(producers):
     """Return the producers with an open transaction: a broker expires other old ones, at or soon after its start."""
     opened = [each for each in producers if each["current_txn_start_offset"] >= 0]
     return sorted(opened, key=lambda each: each["producer_id"])
-
-
-class Served:
-    """A broker on a data directory, in a thread of this process."""
-
-    def __init__(self, directory):
-        listener = Listener("PLAINTEXT", "127.0.0.1", 0)
-        self._config = Config(log_dirs=str(directory), listeners=(listener,), **KEEPING)
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()))
-        self._failure = None
-
-    async def _live(self):
-        try:
-            server = Server(self._config)
-            self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-            (address,) = await server.start()
-            self.bootstrap = f"{address.host}:{address.port}"
-        except Exception as error:
-            self._failure = error
-            return
-        finally:
-            self._started.set()
-        await self._stopping.wait()
-        await server.stop()
-
-    def __enter__(self):
-        self._thread.start()
-        assert self._started.wait(PATIENCE_S)
-        if self._failure is not None:
-            raise self._failure
-        return self
-
-    def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
 
 
 class Asked:

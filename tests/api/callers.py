@@ -4,7 +4,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.schedule import START_MS
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 LEDGER, ORDERS, GROUP, TXN = "ledger", "orders", "g", "txn"
 LEDGER_PARTITIONS = 4
@@ -19,13 +19,13 @@ FEW = {
 
 def coordinating(**options):
     """A broker with two topics, whose coordinators are ready."""
-    lone = Lone(**FEW | options)
-    lone.create_topic(LEDGER, LEDGER_PARTITIONS)
-    lone.create_topic(ORDERS)
+    broker = MemoryBroker(**FEW | options)
+    broker.create_topic(LEDGER, LEDGER_PARTITIONS)
+    broker.create_topic(ORDERS)
     for key_type in (FOR_GROUPS, FOR_TRANSACTIONS):
-        lone.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
-    lone.call_when_ready(K.INIT_PRODUCER_ID, 1, transactional_id="anybody", transaction_timeout_ms=1_000)
-    return lone
+        broker.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
+    broker.call_when_ready(K.INIT_PRODUCER_ID, 1, transactional_id="anybody", transaction_timeout_ms=1_000)
+    return broker
 
 
 def batch(count=1, **fields):
@@ -33,16 +33,16 @@ def batch(count=1, **fields):
     return bytes(build_batch([(b"k", b"v")] * count, **{"timestamp_ms": START_MS} | fields))
 
 
-def produce(lone, records, topic=LEDGER, partition=0, version=9, transactional_id=None):
+def produce(broker, records, topic=LEDGER, partition=0, version=9, transactional_id=None):
     """Produce a batch to one partition and return (error, first offset)."""
     rows = [{"index": partition, "records": records}]
     asked = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1_000}
-    reply = lone.call(K.PRODUCE, version, **asked, topic_data=[{"name": topic, "partition_data": rows}])
+    reply = broker.call(K.PRODUCE, version, **asked, topic_data=[{"name": topic, "partition_data": rows}])
     (row,) = reply.responses[0].partition_responses
     return E(row.error_code), row.base_offset
 
 
-def commit(lone, *rows, group_id=GROUP, metadata=""):
+def commit(broker, *rows, group_id=GROUP, metadata=""):
     """Commit offsets of a group without members; rows are (topic, partition, offset)."""
     topics = [
         {
@@ -51,14 +51,14 @@ def commit(lone, *rows, group_id=GROUP, metadata=""):
         }
         for topic, index, at in rows
     ]
-    reply = lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY | {"group_id": group_id}, topics=topics)
+    reply = broker.call(K.OFFSET_COMMIT, 8, **OF_NOBODY | {"group_id": group_id}, topics=topics)
     assert {row.error_code for topic in reply.topics for row in topic.partitions} == {E.NONE}
 
 
-def fetch_offsets(lone, *places, group_id=GROUP, version=7, stable=False):
+def fetch_offsets(broker, *places, group_id=GROUP, version=7, stable=False):
     """Return {(topic, partition): offset, or the error in its place}; of all partitions if none is named."""
     topics = [{"name": topic, "partition_indexes": [index]} for topic, index in places] or None
-    reply = lone.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, require_stable=stable)
+    reply = broker.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, require_stable=stable)
     return {
         (topic.name, row.partition_index): E(row.error_code) if row.error_code else row.committed_offset
         for topic in reply.topics
@@ -79,8 +79,8 @@ def not_the_producer(version):
 class Producer:
     """A transactional producer. The versions that it uses determine its generation."""
 
-    def __init__(self, lone, transactional_id=TXN, timeout_ms=60_000):
-        self.lone, self.transactional_id = lone, transactional_id
+    def __init__(self, broker, transactional_id=TXN, timeout_ms=60_000):
+        self.broker, self.transactional_id = broker, transactional_id
         reply = self.init(4, timeout_ms=timeout_ms)
         assert reply.error_code == E.NONE
         self.producer_id, self.epoch = reply.producer_id, reply.producer_epoch
@@ -95,13 +95,13 @@ class Producer:
 
     def init(self, version, timeout_ms=60_000, **expected):
         asked = {"transactional_id": self.transactional_id, "transaction_timeout_ms": timeout_ms}
-        return self.lone.call(K.INIT_PRODUCER_ID, version, **asked, **expected)
+        return self.broker.call(K.INIT_PRODUCER_ID, version, **asked, **expected)
 
     def add(self, *places, version=3, **other):
         """Send AddPartitionsToTxn and return {(topic, partition): error}."""
         owner = {f"v3_and_below_{name}": value for name, value in (self.owner | other).items()}
         topics = [{"name": topic, "partitions": [*indexes]} for topic, indexes in places]
-        reply = self.lone.call(K.ADD_PARTITIONS_TO_TXN, version, **owner, v3_and_below_topics=topics)
+        reply = self.broker.call(K.ADD_PARTITIONS_TO_TXN, version, **owner, v3_and_below_topics=topics)
         return {
             (topic.name, row.partition_index): E(row.partition_error_code)
             for topic in reply.results_by_topic_v3_and_below
@@ -109,14 +109,14 @@ class Producer:
         }
 
     def add_offsets(self, version=3, group_id=GROUP, **other):
-        reply = self.lone.call(K.ADD_OFFSETS_TO_TXN, version, **self.owner | other, group_id=group_id)
+        reply = self.broker.call(K.ADD_OFFSETS_TO_TXN, version, **self.owner | other, group_id=group_id)
         return E(reply.error_code)
 
     def produce(self, sequence=0, version=11, topic=LEDGER, partition=0, count=1):
         """(error, first offset)."""
         owner = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": sequence}
         records = batch(count, **owner, transactional=True)
-        return produce(self.lone, records, topic, partition, version, self.transactional_id)
+        return produce(self.broker, records, topic, partition, version, self.transactional_id)
 
     def begin(self, *indexes):
         """Begin a transaction with a record in each of these partitions of the ledger."""
@@ -126,13 +126,13 @@ class Producer:
 
     def end(self, version=4, committed=True, **other):
         """End the transaction and return (error, producer id, epoch); the latter two from version 5 on."""
-        reply = self.lone.call(K.END_TXN, version, **self.owner | other, committed=committed)
+        reply = self.broker.call(K.END_TXN, version, **self.owner | other, committed=committed)
         error = E(reply.error_code)
         return (error, reply.producer_id, reply.producer_epoch) if version >= 5 else error
 
     def describe(self):
         """Return the producer's row in DescribeTransactions."""
-        (row,) = self.lone.call(
+        (row,) = self.broker.call(
             K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[self.transactional_id]
         ).transaction_states
         return row
@@ -141,8 +141,8 @@ class Producer:
 class Member:
     """A member of a group, on a connection of its own, that stores its last responses."""
 
-    def __init__(self, lone, group_id=GROUP, instance_id=None, address="10.0.0.1"):
-        self.lone, self.client = lone, lone.client(address)
+    def __init__(self, broker, group_id=GROUP, instance_id=None, address="10.0.0.1"):
+        self.broker, self.client = broker, broker.client(address)
         self.group_id, self.instance_id = group_id, instance_id
         self.member_id, self.generation = "", -1
 
@@ -162,7 +162,7 @@ class Member:
 
     def ask(self, key, version, **fields):
         self.post(key, version, **fields)
-        self.lone.rest()
+        self.broker.advance()
         return self.reply()
 
     def post_join(self, version=5, protocols=(("range", b"sub"),), **given):
@@ -173,7 +173,7 @@ class Member:
 
     def finish_join(self):
         """Return the response to JoinGroup. Later requests use its member id and generation."""
-        self.lone.rest()
+        self.broker.advance()
         reply = self.reply()
         self.member_id = reply.member_id or self.member_id
         if not reply.error_code:
@@ -191,7 +191,7 @@ class Member:
 
     def sync(self, *assigned, version=3, **given):
         self.post_sync(*assigned, version=version, **given)
-        self.lone.rest()
+        self.broker.advance()
         return self.reply()
 
     def settle(self, **given):
@@ -207,9 +207,9 @@ class Member:
         return self.ask(K.LEAVE_GROUP, version, group_id=self.group_id, member_id=self.member_id)
 
 
-def stable_pair(lone):
+def stable_pair(broker):
     """Return two members of one stable group; the first is the leader."""
-    first, second = Member(lone), Member(lone)
+    first, second = Member(broker), Member(broker)
     first.join()
     second.post_join(3)
     first.post_join(3)

@@ -10,7 +10,7 @@ from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
 from tests.api.callers import coordinating
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 SYNC_MS = 5.0
 SLOW_SYNC_MS = 50.0
@@ -33,18 +33,18 @@ class Flushed:
     """A broker that flushes every append, to a slow disk."""
 
     def __init__(self):
-        self.lone = Lone(sync_ms=SLOW_SYNC_MS, log_flush_interval_messages=1)
+        self.broker = MemoryBroker(sync_ms=SLOW_SYNC_MS, log_flush_interval_messages=1)
 
     def ask(self, api_key, version, **fields):
         """Send a request and return the response, which must not arrive before the disk has synced what it reports."""
-        client = self.lone.client()
-        self.lone.rest(10 * SLOW_SYNC_MS)  # nothing of before is under way
+        client = self.broker.client()
+        self.broker.advance(10 * SLOW_SYNC_MS)  # nothing of before is under way
         client.send(api_key, version, **fields)
-        self.lone.rest(SLOW_SYNC_MS - 1.0)
+        self.broker.advance(SLOW_SYNC_MS - 1.0)
         assert client.replies == [], "it is answered before it is durable"
-        self.lone.rest(3 * SLOW_SYNC_MS)
+        self.broker.advance(3 * SLOW_SYNC_MS)
         (reply,) = client.replies
-        assert self.lone.bugs == []
+        assert self.broker.bugs == []
         return reply
 
 
@@ -54,7 +54,7 @@ def flushing():
 
 
 @pytest.fixture
-def lone():
+def broker():
     """A broker with the topics `ledger`, of four partitions, and `orders`, of one; its coordinators are ready."""
     made = coordinating()
     yield made

@@ -6,7 +6,7 @@ from ottla.broker.connection import LINGER_MS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 NAME = "SASL_PLAINTEXT"
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="in wonderland" user_bob="b";'
@@ -21,7 +21,7 @@ REFUSED_MS = DELAY_MS + LINGER_MS + 100
 
 def lone_with_logins(own=(), **options):
     """Return a broker with that listener; `own` are options of the listener alone."""
-    return Lone(
+    return MemoryBroker(
         listeners=(Listener(NAME, "127.0.0.1", 9092),),
         sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256",
         listener_options={NAME: {"plain.sasl.jaas.config": JAAS, **dict(own)}},
@@ -32,12 +32,12 @@ def lone_with_logins(own=(), **options):
 class Guest:
     """A connection without a login that receives whole frames."""
 
-    def __init__(self, lone, listener=NAME):
-        self.lone = lone
+    def __init__(self, broker, listener=NAME):
+        self.broker = broker
         self.closed = False
-        self.connection = lone.assembly.accept(listener_name=listener)
+        self.connection = broker.assembly.accept(listener_name=listener)
         self._received = b""
-        self._link = Link(lone, self, self.connection, "guest")
+        self._link = Link(broker, self, self.connection, "guest")
 
     # What a link asks of its client.
 
@@ -64,7 +64,7 @@ class Guest:
     def send(self, data, for_ms=1.0):
         """Send bytes and let the broker run for that time."""
         self._link.send(data)
-        self.lone.rest(for_ms)
+        self.broker.advance(for_ms)
         return self.frames()
 
     def frame(self, token, for_ms=1.0):

@@ -13,7 +13,7 @@ from ottla.protocol.acls import AclOperation, PatternType, PermissionType, Resou
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 ANY, MATCH, LITERAL, PREFIXED = PatternType.ANY, PatternType.MATCH, PatternType.LITERAL, PatternType.PREFIXED
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -25,24 +25,26 @@ IN_FORCE_US = MOST_CHANGED * APPLY_US
 
 
 @pytest.fixture
-def lone():
+def broker():
     return start_with_acls()
 
 
 def start_with_acls(**options):
     options = {"super_users": "User:ANONYMOUS"} | options
-    return Lone(authorizer_class_name=STANDARD_AUTHORIZER, **options)
+    return MemoryBroker(authorizer_class_name=STANDARD_AUTHORIZER, **options)
 
 
 def entry(name="orders", kind=TOPIC, pattern=LITERAL, principal="User:a", host="*", operation=WRITE, permission=ALLOW):
     return (kind, name, pattern, principal, host, operation, permission)
 
 
-def create(lone, *entries, version=3):
+def create(broker, *entries, version=3):
     """Create entries and return [(error, message)]."""
     names = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation")
     rows = [dict(zip((*names, "permission_type"), each, strict=True)) for each in entries]
-    return [(E(row.error_code), row.error_message) for row in lone.call(K.CREATE_ACLS, version, creations=rows).results]
+    return [
+        (E(row.error_code), row.error_message) for row in broker.call(K.CREATE_ACLS, version, creations=rows).results
+    ]
 
 
 def meaning(kind=ResourceType.ANY, name=None, pattern=ANY, principal=None, host=None, operation=1, permission=1):
@@ -58,9 +60,9 @@ def meaning(kind=ResourceType.ANY, name=None, pattern=ANY, principal=None, host=
     }
 
 
-def describe(lone, version=3, **wanted):
+def describe(broker, version=3, **wanted):
     """Return every entry that matches the filter, in the form of `entry`, in any order."""
-    reply = lone.call(K.DESCRIBE_ACLS, version, **meaning(**wanted))
+    reply = broker.call(K.DESCRIBE_ACLS, version, **meaning(**wanted))
     assert reply.error_code == 0, reply.error_message
     return sorted(
         (
@@ -77,9 +79,9 @@ def describe(lone, version=3, **wanted):
     )
 
 
-def delete(lone, *filters, version=3):
+def delete(broker, *filters, version=3):
     """Delete by filters and return [(error, entries)]."""
-    reply = lone.call(K.DELETE_ACLS, version, filters=[meaning(**each) for each in filters])
+    reply = broker.call(K.DELETE_ACLS, version, filters=[meaning(**each) for each in filters])
     return [
         (
             E(row.error_code),
@@ -101,27 +103,27 @@ def delete(lone, *filters, version=3):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_entries_are_made_listed_and_deleted(lone, version):
+def test_entries_are_made_listed_and_deleted(broker, version):
     made = [
         entry(),
         entry("ord", pattern=PREFIXED),
         entry("g", GROUP, operation=READ, permission=DENY, host="10.0.0.1"),
     ]
-    assert create(lone, *made, version=version) == [(E.NONE, None)] * 3
-    assert describe(lone, version) == sorted(made)
-    assert delete(lone, {"kind": TOPIC}, version=version) == [(E.NONE, sorted(made[:2]))]
-    assert describe(lone, version) == made[2:]
+    assert create(broker, *made, version=version) == [(E.NONE, None)] * 3
+    assert describe(broker, version) == sorted(made)
+    assert delete(broker, {"kind": TOPIC}, version=version) == [(E.NONE, sorted(made[:2]))]
+    assert describe(broker, version) == made[2:]
 
 
-def test_what_is_said_already_is_said_once(lone):
-    assert create(lone, entry(), entry()) == create(lone, entry(), entry()) == [(E.NONE, None)] * 2
-    assert describe(lone) == [entry()]
-    assert len(lone.assembly.broker.cluster.image.acls) == 1
+def test_what_is_said_already_is_said_once(broker):
+    assert create(broker, entry(), entry()) == create(broker, entry(), entry()) == [(E.NONE, None)] * 2
+    assert describe(broker) == [entry()]
+    assert len(broker.assembly.broker.cluster.image.acls) == 1
 
 
-def test_those_of_one_pattern_stand_together(lone):
-    create(lone, entry(), entry("payments"), entry(operation=READ), entry(pattern=PREFIXED))
-    reply = lone.call(K.DESCRIBE_ACLS, 3, **meaning())
+def test_those_of_one_pattern_stand_together(broker):
+    create(broker, entry(), entry("payments"), entry(operation=READ), entry(pattern=PREFIXED))
+    reply = broker.call(K.DESCRIBE_ACLS, 3, **meaning())
     assert [(each.resource_name, each.pattern_type, len(each.acls)) for each in reply.resources] == [
         ("orders", LITERAL, 2),
         ("payments", LITERAL, 1),
@@ -149,7 +151,7 @@ def test_those_of_one_pattern_stand_together(lone):
         ({"kind": GROUP, "name": "orders"}, ""),
     ],
 )
-def test_a_filter_means_what_kafka_means(lone, wanted, found):
+def test_a_filter_means_what_kafka_means(broker, wanted, found):
     made = {
         "a": entry(),
         "b": entry(principal="User:b", permission=DENY),
@@ -158,9 +160,9 @@ def test_a_filter_means_what_kafka_means(lone, wanted, found):
         "e": entry("payments", principal="User:b", host="10.0.0.1"),
         "f": entry("g", GROUP, operation=READ),
     }
-    create(lone, *made.values())
-    assert describe(lone, **wanted) == sorted(made[letter] for letter in found)
-    assert delete(lone, wanted) == [(E.NONE, sorted(made[letter] for letter in found))]
+    create(broker, *made.values())
+    assert describe(broker, **wanted) == sorted(made[letter] for letter in found)
+    assert delete(broker, wanted) == [(E.NONE, sorted(made[letter] for letter in found))]
 
 
 @pytest.mark.parametrize(
@@ -179,76 +181,76 @@ def test_a_filter_means_what_kafka_means(lone, wanted, found):
         (entry(host=""), "The host must be an IP address"),
     ],
 )
-def test_what_is_no_entry_is_refused_by_itself(lone, bad, words):
-    (first, (error, message), last) = create(lone, entry(), bad, entry("payments"))
+def test_what_is_no_entry_is_refused_by_itself(broker, bad, words):
+    (first, (error, message), last) = create(broker, entry(), bad, entry("payments"))
     assert first == last == (E.NONE, None)
     assert error is E.INVALID_REQUEST and message.startswith(words)
-    assert describe(lone) == [entry(), entry("payments")]
+    assert describe(broker) == [entry(), entry("payments")]
 
 
 @pytest.mark.parametrize("wanted", [{"kind": 0}, {"pattern": 9}, {"operation": 0}, {"permission": 50}])
-def test_a_filter_with_what_nobody_knows_is_refused(lone, wanted):
-    create(lone, entry())
-    reply = lone.call(K.DESCRIBE_ACLS, 3, **meaning(**wanted))
+def test_a_filter_with_what_nobody_knows_is_refused(broker, wanted):
+    create(broker, entry())
+    reply = broker.call(K.DESCRIBE_ACLS, 3, **meaning(**wanted))
     assert E(reply.error_code) is E.INVALID_REQUEST and reply.error_message.startswith("Unknown ")
-    assert delete(lone, wanted, {"kind": TOPIC}) == [(E.INVALID_REQUEST, []), (E.NONE, [entry()])]
+    assert delete(broker, wanted, {"kind": TOPIC}) == [(E.INVALID_REQUEST, []), (E.NONE, [entry()])]
 
 
-def test_an_entry_that_two_filters_mean_is_listed_by_both(lone):
-    create(lone, entry())
-    assert delete(lone, {"kind": TOPIC}, {"name": "orders"}) == [(E.NONE, [entry()])] * 2
-    assert describe(lone) == []
+def test_an_entry_that_two_filters_mean_is_listed_by_both(broker):
+    create(broker, entry())
+    assert delete(broker, {"kind": TOPIC}, {"name": "orders"}) == [(E.NONE, [entry()])] * 2
+    assert describe(broker) == []
 
 
 def test_without_an_authorizer_it_is_said_so():
-    lone = Lone()
-    assert create(lone, entry(), entry("g", GROUP)) == [(E.SECURITY_DISABLED, "No Authorizer is configured.")] * 2
-    assert delete(lone, {}, {}) == [(E.SECURITY_DISABLED, [])] * 2
-    reply = lone.call(K.DESCRIBE_ACLS, 3, **meaning())
+    broker = MemoryBroker()
+    assert create(broker, entry(), entry("g", GROUP)) == [(E.SECURITY_DISABLED, "No Authorizer is configured.")] * 2
+    assert delete(broker, {}, {}) == [(E.SECURITY_DISABLED, [])] * 2
+    reply = broker.call(K.DESCRIBE_ACLS, 3, **meaning())
     assert (reply.error_code, reply.error_message) == (E.SECURITY_DISABLED, "No Authorizer is configured on the broker")
 
 
 def test_who_may_not_is_told_so_and_changes_nothing():
-    lone = start_with_acls(super_users="User:admin")
+    broker = start_with_acls(super_users="User:admin")
     refused = (E.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-    assert create(lone, entry(), entry("")) == [refused] * 2
-    assert delete(lone, {}) == [(E.CLUSTER_AUTHORIZATION_FAILED, [])]
-    assert lone.call(K.DESCRIBE_ACLS, 3, **meaning()).error_code == E.CLUSTER_AUTHORIZATION_FAILED
-    assert not lone.assembly.broker.cluster.image.acls
+    assert create(broker, entry(), entry("")) == [refused] * 2
+    assert delete(broker, {}) == [(E.CLUSTER_AUTHORIZATION_FAILED, [])]
+    assert broker.call(K.DESCRIBE_ACLS, 3, **meaning()).error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    assert not broker.assembly.broker.cluster.image.acls
 
 
-def test_a_right_that_is_given_counts_at_once_and_after_a_restart(lone):
+def test_a_right_that_is_given_counts_at_once_and_after_a_restart(broker):
     mine = {"principal": "User:ANONYMOUS"}
     create(
-        lone, entry("kafka-cluster", CLUSTER, operation=AclOperation.DESCRIBE, **mine), entry("ord", pattern=PREFIXED)
+        broker, entry("kafka-cluster", CLUSTER, operation=AclOperation.DESCRIBE, **mine), entry("ord", pattern=PREFIXED)
     )
-    lone.assembly.close()
-    config = dataclasses.replace(lone.assembly.config, super_users="User:admin")
-    lone.assembly = Assembly(config, lone.clock, lone.disk, lone.turns)
-    lone.link = None
-    lone.rest()
-    assert len(describe(lone)) == 2
-    assert create(lone, entry("more"))[0][0] is E.CLUSTER_AUTHORIZATION_FAILED
+    broker.assembly.close()
+    config = dataclasses.replace(broker.assembly.config, super_users="User:admin")
+    broker.assembly = Assembly(config, broker.clock, broker.disk, broker.turns)
+    broker.link = None
+    broker.advance()
+    assert len(describe(broker)) == 2
+    assert create(broker, entry("more"))[0][0] is E.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_no_more_than_ten_thousand_are_made_or_deleted_at_once(lone):
+def test_no_more_than_ten_thousand_are_made_or_deleted_at_once(broker):
     many = [entry(f"t{number}") for number in range(10_001)]
-    assert {error for error, _ in create(lone, *many)} == {E.POLICY_VIOLATION}
-    assert describe(lone) == []
-    create(lone, *many[:9_000])
-    create(lone, *many[9_000:])
-    assert delete(lone, {}, {"name": "t7"}) == [(E.INVALID_REQUEST, []), (E.NONE, [many[7]])]
-    assert len(describe(lone)) == 10_000
+    assert {error for error, _ in create(broker, *many)} == {E.POLICY_VIOLATION}
+    assert describe(broker) == []
+    create(broker, *many[:9_000])
+    create(broker, *many[9_000:])
+    assert delete(broker, {}, {"name": "t7"}) == [(E.INVALID_REQUEST, []), (E.NONE, [many[7]])]
+    assert len(describe(broker)) == 10_000
 
 
-def test_ten_thousand_are_made_listed_and_deleted_in_shares(lone):
+def test_ten_thousand_are_made_listed_and_deleted_in_shares(broker):
     keys = (K.CREATE_ACLS, K.DESCRIBE_ACLS, K.DELETE_ACLS)
-    create(lone, entry("first"))
-    describe(lone)
-    delete(lone, {})  # the first use of a version costs more
+    create(broker, entry("first"))
+    describe(broker)
+    delete(broker, {})  # the first use of a version costs more
     names = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation")
     rows = [dict(zip((*names, "permission_type"), entry(f"t{number}"), strict=True)) for number in range(10_000)]
     for key, fields in zip(keys, ({"creations": rows}, meaning(), {"filters": [meaning()]}), strict=True):
-        weight = lone.weigh(message(key, 3, **fields), 3)
+        weight = broker.weigh(message(key, 3, **fields), 3)
         assert weight.us < IN_FORCE_US + 2 * SHARE_US and weight.uncharged_calls < 2_000, key
-    assert describe(lone) == []
+    assert describe(broker) == []

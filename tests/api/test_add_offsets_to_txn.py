@@ -13,8 +13,8 @@ PARTITION_OF = {"my-txn": 45, "transactional-id-0": 40, "foo": 24, "": 0, "polyg
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("group_id", "index"), PARTITION_OF.items())
 def test_what_joins_is_the_partition_that_holds_the_group(version, group_id, index):
-    lone = coordinating(offsets_topic_num_partitions=50)
-    producer = Producer(lone)
+    broker = coordinating(offsets_topic_num_partitions=50)
+    producer = Producer(broker)
     producer.add((LEDGER, [1]))
     assert producer.add_offsets(version, group_id) is E.NONE
     found = producer.describe()
@@ -25,8 +25,8 @@ def test_what_joins_is_the_partition_that_holds_the_group(version, group_id, ind
     ]
 
 
-def test_it_may_begin_the_transaction(lone):
-    producer = Producer(lone)
+def test_it_may_begin_the_transaction(broker):
+    producer = Producer(broker)
     assert producer.add_offsets() is E.NONE
     assert producer.end() is E.NONE
     assert producer.describe().transaction_state == "CompleteCommit"
@@ -36,8 +36,8 @@ def test_it_may_begin_the_transaction(lone):
     ("version", "other", "error"),
     [(version, *row) for version in VERSIONS for row in not_the_producer(version)],
 )
-def test_who_is_not_the_producer_of_the_id_adds_nothing(lone, version, other, error):
-    Producer(lone)
-    producer = Producer(lone)
+def test_who_is_not_the_producer_of_the_id_adds_nothing(broker, version, other, error):
+    Producer(broker)
+    producer = Producer(broker)
     assert producer.add_offsets(version, **other) is error
     assert producer.describe().transaction_state == "Empty"

@@ -15,13 +15,13 @@ def open_places(producer):
 
 
 @pytest.mark.parametrize("version", OF_CLIENTS)
-def test_the_first_partition_begins_the_transaction_and_others_join_it(lone, version):
-    producer = Producer(lone)
+def test_the_first_partition_begins_the_transaction_and_others_join_it(broker, version):
+    producer = Producer(broker)
     assert producer.add((LEDGER, [0, 2]), (ORDERS, [0]), version=version) == dict.fromkeys(
         [(LEDGER, 0), (LEDGER, 2), (ORDERS, 0)], E.NONE
     )
     began = producer.describe()
-    lone.rest(1_000)
+    broker.advance(1_000)
     assert producer.add((LEDGER, [0, 3]), version=version) == {(LEDGER, 0): E.NONE, (LEDGER, 3): E.NONE}
     assert open_places(producer) == {(LEDGER, 0), (LEDGER, 2), (LEDGER, 3), (ORDERS, 0)}
     found = producer.describe()
@@ -40,8 +40,8 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "error"), BAD)
 @pytest.mark.parametrize("version", OF_CLIENTS)
-def test_one_partition_that_cannot_be_added_keeps_all_others_out(lone, version, bad, error):
-    producer = Producer(lone)
+def test_one_partition_that_cannot_be_added_keeps_all_others_out(broker, version, bad, error):
+    producer = Producer(broker)
     told = producer.add((LEDGER, [0]), (bad[0], [bad[1]]), (ORDERS, [0]), version=version)
     others = dict.fromkeys([(LEDGER, 0), (ORDERS, 0)], E.OPERATION_NOT_ATTEMPTED)
     assert told == {**others, bad: error}
@@ -56,9 +56,9 @@ def refusals(version):
 @pytest.mark.parametrize(
     ("version", "other", "error"), [(version, *row) for version in OF_CLIENTS for row in refusals(version)]
 )
-def test_who_is_not_the_producer_of_the_id_adds_nothing(lone, version, other, error):
-    Producer(lone)
-    producer = Producer(lone)
+def test_who_is_not_the_producer_of_the_id_adds_nothing(broker, version, other, error):
+    Producer(broker)
+    producer = Producer(broker)
     assert producer.add((LEDGER, [0, 1]), version=version, **other) == {(LEDGER, 0): error, (LEDGER, 1): error}
     assert producer.describe().transaction_state == "Empty"
 
@@ -68,9 +68,9 @@ def row(producer, *topics, verify_only=False, **other):
     return producer.owner | {"verify_only": verify_only, "topics": named} | other
 
 
-def add(lone, version, *rows):
+def add(broker, version, *rows):
     """[(id, {place: error})]."""
-    reply = lone.call(K.ADD_PARTITIONS_TO_TXN, version, transactions=[*rows])
+    reply = broker.call(K.ADD_PARTITIONS_TO_TXN, version, transactions=[*rows])
     assert reply.error_code == E.NONE
     return [
         (
@@ -86,10 +86,10 @@ def add(lone, version, *rows):
 
 
 @pytest.mark.parametrize("version", OF_BROKERS)
-def test_brokers_add_to_several_transactions_and_may_name_internal_topics(lone, version):
-    one, two = Producer(lone, "one"), Producer(lone, "two")
+def test_brokers_add_to_several_transactions_and_may_name_internal_topics(broker, version):
+    one, two = Producer(broker, "one"), Producer(broker, "two")
     told = add(
-        lone,
+        broker,
         version,
         row(one, (LEDGER, [0, 1]), (OFFSETS, [0])),
         row(two, (LEDGER, [0]), ("nowhere", [0])),
@@ -111,11 +111,11 @@ def test_brokers_add_to_several_transactions_and_may_name_internal_topics(lone, 
 
 
 @pytest.mark.parametrize("version", OF_BROKERS)
-def test_brokers_may_verify_and_add_nothing_by_it(lone, version):
-    producer = Producer(lone)
+def test_brokers_may_verify_and_add_nothing_by_it(broker, version):
+    producer = Producer(broker)
     producer.add((LEDGER, [1]))
     told = add(
-        lone,
+        broker,
         version,
         row(producer, (LEDGER, [1, 2]), verify_only=True),
         row(producer, (LEDGER, [1, 9]), verify_only=True),
@@ -132,22 +132,22 @@ def test_brokers_may_verify_and_add_nothing_by_it(lone, version):
 
 
 @pytest.mark.parametrize("version", OF_BROKERS)
-def test_where_there_is_no_room_for_transactions_v2_brokers_are_told_so(lone, version):
-    producer = Producer(lone)
+def test_where_there_is_no_room_for_transactions_v2_brokers_are_told_so(broker, version):
+    producer = Producer(broker)
     update = {"feature": "transaction.version", "max_version_level": 0, "upgrade_type": 2}
-    assert lone.call(K.UPDATE_FEATURES, 1, feature_updates=[update]).error_code == E.NONE
-    reply = lone.call(K.ADD_PARTITIONS_TO_TXN, version, transactions=[row(producer, (LEDGER, [0]))])
+    assert broker.call(K.UPDATE_FEATURES, 1, feature_updates=[update]).error_code == E.NONE
+    reply = broker.call(K.ADD_PARTITIONS_TO_TXN, version, transactions=[row(producer, (LEDGER, [0]))])
     assert (reply.error_code, reply.results_by_transaction) == (E.UNSUPPORTED_VERSION, [])
     assert producer.describe().transaction_state == "Empty"
     assert producer.add((LEDGER, [0])) == {(LEDGER, 0): E.NONE}
 
 
 def test_partitions_are_added_when_they_are_on_the_device(flushing):
-    lone = flushing.lone
-    lone.create_topic(LEDGER)
-    lone.call_when_ready(K.FIND_COORDINATOR, 1, key=TXN, key_type=1)
-    lone.call_when_ready(K.INIT_PRODUCER_ID, 1, transactional_id=TXN, transaction_timeout_ms=60_000)
-    producer = Producer(lone)
+    broker = flushing.broker
+    broker.create_topic(LEDGER)
+    broker.call_when_ready(K.FIND_COORDINATOR, 1, key=TXN, key_type=1)
+    broker.call_when_ready(K.INIT_PRODUCER_ID, 1, transactional_id=TXN, transaction_timeout_ms=60_000)
+    producer = Producer(broker)
     owner = {f"v3_and_below_{name}": value for name, value in producer.owner.items()}
     topics = [{"name": LEDGER, "partitions": [0]}]
     reply = flushing.ask(K.ADD_PARTITIONS_TO_TXN, 3, **owner, v3_and_below_topics=topics)

@@ -20,27 +20,27 @@ VERSIONS = range(3)
 TOPIC = 2
 
 
-def replace(lone, version, *resources, validate_only=False):
+def replace(broker, version, *resources, validate_only=False):
     """Replace the configs of (name, {config: value}) each and return [(name, error)]."""
     rows = [
         {"resource_type": TOPIC, "resource_name": name}
         | {"configs": [{"name": key, "value": value} for key, value in given]}
         for name, given in resources
     ]
-    reply = lone.call(ApiKey.ALTER_CONFIGS, version, resources=rows, validate_only=validate_only)
+    reply = broker.call(ApiKey.ALTER_CONFIGS, version, resources=rows, validate_only=validate_only)
     assert all(bool(row.error_message) == bool(row.error_code) for row in reply.responses)
     return [(row.resource_name, E(row.error_code)) for row in reply.responses]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_resource_has_what_is_named_and_nothing_else(lone, version):
-    topic = lone.assembly.broker.cluster.topics
-    replace(lone, version, (LEDGER, [("retention.ms", "7"), ("segment.ms", "9")]))
-    assert replace(lone, version, (LEDGER, [("segment.ms", "8")]), validate_only=True) == [(LEDGER, E.NONE)]
+def test_a_resource_has_what_is_named_and_nothing_else(broker, version):
+    topic = broker.assembly.broker.cluster.topics
+    replace(broker, version, (LEDGER, [("retention.ms", "7"), ("segment.ms", "9")]))
+    assert replace(broker, version, (LEDGER, [("segment.ms", "8")]), validate_only=True) == [(LEDGER, E.NONE)]
     assert topic[LEDGER].configs == {"retention.ms": "7", "segment.ms": "9"}
-    assert replace(lone, version, (LEDGER, [("segment.ms", "8")])) == [(LEDGER, E.NONE)]
+    assert replace(broker, version, (LEDGER, [("segment.ms", "8")])) == [(LEDGER, E.NONE)]
     assert topic[LEDGER].configs == {"segment.ms": "8"}
-    assert replace(lone, version, (LEDGER, [])) == [(LEDGER, E.NONE)]
+    assert replace(broker, version, (LEDGER, [])) == [(LEDGER, E.NONE)]
     assert topic[LEDGER].configs == {}
 
 
@@ -54,10 +54,10 @@ def test_a_resource_has_what_is_named_and_nothing_else(lone, version):
     ids=["a config twice", "no value", "a bad value"],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_all_of_it_or_nothing(lone, version, given, error):
-    replace(lone, version, (LEDGER, [("segment.ms", "9")]))
-    assert replace(lone, version, (LEDGER, given)) == [(LEDGER, error)]
-    assert lone.assembly.broker.cluster.topics[LEDGER].configs == {"segment.ms": "9"}
+def test_all_of_it_or_nothing(broker, version, given, error):
+    replace(broker, version, (LEDGER, [("segment.ms", "9")]))
+    assert replace(broker, version, (LEDGER, given)) == [(LEDGER, error)]
+    assert broker.assembly.broker.cluster.topics[LEDGER].configs == {"segment.ms": "9"}
 
 
 def test_broker_configs_give_a_topic_that_was_made_again_nothing_of_the_one_before(begin_life, monkeypatch):

@@ -5,28 +5,28 @@ import pytest
 from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 CLIENT = {"client_software_name": "kafka-python", "client_software_version": "3.0.12"}
 LEVELS = {"metadata.version": 30, "transaction.version": 2}
 
 
 @pytest.fixture(scope="module")
-def lone():
-    return Lone()
+def broker():
+    return MemoryBroker()
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_what_is_served_is_what_is_listed_and_produce_from_version_0(lone, version):
-    reply = lone.call(K.API_VERSIONS, version, **CLIENT)
+def test_what_is_served_is_what_is_listed_and_produce_from_version_0(broker, version):
+    reply = broker.call(K.API_VERSIONS, version, **CLIENT)
     listed = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
     served = {key: (api.min_version, api.max_version) for key, api in TABLE.items()}
     assert reply.error_code == E.NONE and listed == served | {K.PRODUCE: (0, 13)}
 
 
 @pytest.mark.parametrize(("version", "supported"), [(3, {"metadata.version": (7, 30)}), (4, None)])
-def test_features_whose_lowest_level_is_0_are_listed_from_version_4_on(lone, version, supported):
-    reply = lone.call(K.API_VERSIONS, version, **CLIENT)
+def test_features_whose_lowest_level_is_0_are_listed_from_version_4_on(broker, version, supported):
+    reply = broker.call(K.API_VERSIONS, version, **CLIENT)
     listed = {row.name: (row.min_version, row.max_version) for row in reply.supported_features}
     assert listed == (supported or {"metadata.version": (7, 30), "transaction.version": (0, 2)})
     levels = {row.name: (row.min_version_level, row.max_version_level) for row in reply.finalized_features}
@@ -34,11 +34,11 @@ def test_features_whose_lowest_level_is_0_are_listed_from_version_4_on(lone, ver
 
 
 def test_a_changed_level_comes_with_a_later_epoch():
-    lone = Lone()
-    before = lone.call(K.API_VERSIONS, 3, **CLIENT)
+    broker = MemoryBroker()
+    before = broker.call(K.API_VERSIONS, 3, **CLIENT)
     update = {"feature": "transaction.version", "max_version_level": 0, "upgrade_type": 2}
-    assert lone.call(K.UPDATE_FEATURES, 1, feature_updates=[update]).error_code == E.NONE
-    after = lone.call(K.API_VERSIONS, 3, **CLIENT)
+    assert broker.call(K.UPDATE_FEATURES, 1, feature_updates=[update]).error_code == E.NONE
+    after = broker.call(K.API_VERSIONS, 3, **CLIENT)
     assert [row.name for row in after.finalized_features] == ["metadata.version"]
     assert after.finalized_features_epoch > before.finalized_features_epoch >= 0
 
@@ -46,12 +46,12 @@ def test_a_changed_level_comes_with_a_later_epoch():
 @pytest.mark.parametrize("said", ["", "-a", "a-", ".a", "a.", "a b", "a_b", "ä", "a\n"])
 @pytest.mark.parametrize("field", CLIENT)
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_client_must_say_what_it_is(lone, version, field, said):
-    reply = lone.call(K.API_VERSIONS, version, **CLIENT | {field: said})
+def test_a_client_must_say_what_it_is(broker, version, field, said):
+    reply = broker.call(K.API_VERSIONS, version, **CLIENT | {field: said})
     assert (reply.error_code, reply.api_keys, reply.supported_features) == (E.INVALID_REQUEST, [], [])
 
 
 @pytest.mark.parametrize("said", ["a", "7", "a-b.c", "A--z"])
-def test_what_a_client_may_say(lone, said):
+def test_what_a_client_may_say(broker, said):
     for field in CLIENT:
-        assert lone.call(K.API_VERSIONS, 3, **CLIENT | {field: said}).error_code == E.NONE
+        assert broker.call(K.API_VERSIONS, 3, **CLIENT | {field: said}).error_code == E.NONE

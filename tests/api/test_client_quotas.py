@@ -6,7 +6,7 @@ from ottla.broker.api.alter_client_quotas import MOST_RECORDS
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 PRODUCER, CONSUMER, RATE = "producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"
 EXACT, DEFAULT, SPECIFIED = range(3)
@@ -14,8 +14,8 @@ ADA, APP = {"user": "ada"}, {"client-id": "app"}
 
 
 @pytest.fixture
-def lone():
-    return Lone()
+def broker():
+    return MemoryBroker()
 
 
 def _entry(entity, **ops):
@@ -26,24 +26,24 @@ def _entry(entity, **ops):
     }
 
 
-def _alter(lone, *entries, validate_only=False, version=1):
+def _alter(broker, *entries, validate_only=False, version=1):
     """Alter quotas and return (error, message) of each row."""
-    reply = lone.call(K.ALTER_CLIENT_QUOTAS, version, entries=[*entries], validate_only=validate_only)
+    reply = broker.call(K.ALTER_CLIENT_QUOTAS, version, entries=[*entries], validate_only=validate_only)
     return [(E(row.error_code), row.error_message) for row in reply.entries]
 
 
-def _set(lone, entity, **ops):
-    assert _alter(lone, _entry(entity, **ops)) == [(E.NONE, None)]
+def _set(broker, entity, **ops):
+    assert _alter(broker, _entry(entity, **ops)) == [(E.NONE, None)]
 
 
-def _describe(lone, *components, strict=False, version=1):
+def _describe(broker, *components, strict=False, version=1):
     asked = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
-    return lone.call(K.DESCRIBE_CLIENT_QUOTAS, version, components=asked, strict=strict)
+    return broker.call(K.DESCRIBE_CLIENT_QUOTAS, version, components=asked, strict=strict)
 
 
-def _found(lone, *components, **given):
+def _found(broker, *components, **given):
     """Return the quotas by entity."""
-    reply = _describe(lone, *components, **given)
+    reply = _describe(broker, *components, **given)
     assert (reply.error_code, reply.error_message) == (E.NONE, "")
     return [
         ({pair.entity_type: pair.entity_name for pair in row.entity}, {each.key: each.value for each in row.values})
@@ -52,30 +52,30 @@ def _found(lone, *components, **given):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_is_set_is_described_and_acts(lone, version):
-    quotas = lone.assembly.broker.quotas
-    assert _alter(lone, _entry(ADA, producer_byte_rate=1024.0, request_percentage=12.5), version=version) == [
+def test_what_is_set_is_described_and_acts(broker, version):
+    quotas = broker.assembly.broker.quotas
+    assert _alter(broker, _entry(ADA, producer_byte_rate=1024.0, request_percentage=12.5), version=version) == [
         (E.NONE, None)
     ]
-    assert _found(lone, version=version) == [(ADA, {PRODUCER: 1024.0, "request_percentage": 12.5})]
+    assert _found(broker, version=version) == [(ADA, {PRODUCER: 1024.0, "request_percentage": 12.5})]
     assert quotas.enabled and quotas.produce.sensors.limit("ada", "any") == 1024.0
-    _set(lone, ADA, producer_byte_rate=2048.0, request_percentage=None)
-    assert _found(lone) == [(ADA, {PRODUCER: 2048.0})]
+    _set(broker, ADA, producer_byte_rate=2048.0, request_percentage=None)
+    assert _found(broker) == [(ADA, {PRODUCER: 2048.0})]
     assert quotas.produce.sensors.limit("ada", "any") == 2048.0
-    _set(lone, ADA, producer_byte_rate=None)
-    assert _found(lone) == [] and not quotas.enabled
+    _set(broker, ADA, producer_byte_rate=None)
+    assert _found(broker) == [] and not quotas.enabled
 
 
-def test_only_checking_changes_nothing(lone):
-    assert _alter(lone, _entry(ADA, producer_byte_rate=1.0), validate_only=True) == [(E.NONE, None)]
-    assert _found(lone) == []
+def test_only_checking_changes_nothing(broker):
+    assert _alter(broker, _entry(ADA, producer_byte_rate=1.0), validate_only=True) == [(E.NONE, None)]
+    assert _found(broker) == []
 
 
-def test_an_address_has_a_rate_of_connections(lone):
-    _set(lone, {"ip": "10.0.0.1"}, connection_creation_rate=3.0)
-    _set(lone, {"ip": None}, connection_creation_rate=30.0)
-    assert _found(lone, ("ip", EXACT, "10.0.0.1")) == [({"ip": "10.0.0.1"}, {RATE: 3.0})]
-    enter = lone.assembly.broker.quotas.connections.enter
+def test_an_address_has_a_rate_of_connections(broker):
+    _set(broker, {"ip": "10.0.0.1"}, connection_creation_rate=3.0)
+    _set(broker, {"ip": None}, connection_creation_rate=30.0)
+    assert _found(broker, ("ip", EXACT, "10.0.0.1")) == [({"ip": "10.0.0.1"}, {RATE: 3.0})]
+    enter = broker.assembly.broker.quotas.connections.enter
     assert sum(enter("10.0.0.1", 0.0) for _ in range(100)) == 30
     assert sum(enter("10.0.0.2", 0.0) for _ in range(1_000)) == 300
 
@@ -102,51 +102,51 @@ def test_an_address_has_a_rate_of_connections(lone):
         (ADA, {"request_percentage": float("nan")}, "Quota request_percentage must be greater than 0"),
     ],
 )
-def test_what_is_refused_is_so_in_the_words_of_kafka_and_changes_nothing(lone, entity, ops, told):
-    rows = _alter(lone, _entry(entity, **ops), _entry(APP, producer_byte_rate=7.0))
+def test_what_is_refused_is_so_in_the_words_of_kafka_and_changes_nothing(broker, entity, ops, told):
+    rows = _alter(broker, _entry(entity, **ops), _entry(APP, producer_byte_rate=7.0))
     assert rows == [(E.INVALID_REQUEST, told), (E.NONE, None)]
-    assert _found(lone) == [(APP, {PRODUCER: 7.0})]
+    assert _found(broker) == [(APP, {PRODUCER: 7.0})]
 
 
-def test_one_bad_quota_of_an_entity_spoils_its_others(lone):
-    assert _alter(lone, _entry(ADA, producer_byte_rate=1.0, bogus=1.0))[0][0] is E.INVALID_REQUEST
-    assert _found(lone) == []
+def test_one_bad_quota_of_an_entity_spoils_its_others(broker):
+    assert _alter(broker, _entry(ADA, producer_byte_rate=1.0, bogus=1.0))[0][0] is E.INVALID_REQUEST
+    assert _found(broker) == []
 
 
-def test_an_entity_with_two_rows_is_not_changed(lone):
-    rows = _alter(lone, _entry(ADA, producer_byte_rate=1.0), _entry(APP, producer_byte_rate=2.0), _entry(ADA))
+def test_an_entity_with_two_rows_is_not_changed(broker):
+    rows = _alter(broker, _entry(ADA, producer_byte_rate=1.0), _entry(APP, producer_byte_rate=2.0), _entry(ADA))
     assert rows == [
         (E.INVALID_REQUEST, "Ignoring duplicate entity ClientQuotaEntity(entries={user=ada})"),
         (E.NONE, None),
     ]
-    assert _found(lone) == [(APP, {PRODUCER: 2.0})]
+    assert _found(broker) == [(APP, {PRODUCER: 2.0})]
 
 
-def test_a_key_that_is_named_twice_is_refused(lone):
+def test_a_key_that_is_named_twice_is_refused(broker):
     row = _entry(ADA, producer_byte_rate=1.0)
     row["ops"] *= 2
-    ((error, told),) = _alter(lone, row)
+    ((error, told),) = _alter(broker, row)
     assert error is E.INVALID_REQUEST and told.startswith(f"Duplicate quota key {PRODUCER} not updating quota")
 
 
-def test_what_is_not_there_may_be_taken_away(lone):
-    before = lone.disk.size_bytes("/data/__cluster_metadata-0/00000000000000000000.log")
-    _set(lone, ADA, producer_byte_rate=None)
-    assert lone.disk.size_bytes("/data/__cluster_metadata-0/00000000000000000000.log") == before
+def test_what_is_not_there_may_be_taken_away(broker):
+    before = broker.disk.size_bytes("/data/__cluster_metadata-0/00000000000000000000.log")
+    _set(broker, ADA, producer_byte_rate=None)
+    assert broker.disk.size_bytes("/data/__cluster_metadata-0/00000000000000000000.log") == before
 
 
-def test_a_request_of_too_many_changes_is_refused_whole(lone):
+def test_a_request_of_too_many_changes_is_refused_whole(broker):
     rows = [_entry({"user": f"u{number}"}, producer_byte_rate=1.0) for number in range(MOST_RECORDS // 4)]
     for row in rows:
         row["ops"] += _entry({}, consumer_byte_rate=1.0, request_percentage=1.0, controller_mutation_rate=1.0)["ops"]
     rows.append(_entry(ADA, producer_byte_rate=1.0))
     told = "Unable to perform excessively large batch operation."
-    assert set(_alter(lone, *rows)) == {(E.POLICY_VIOLATION, told)}
-    assert _found(lone) == []
+    assert set(_alter(broker, *rows)) == {(E.POLICY_VIOLATION, told)}
+    assert _found(broker) == []
 
 
 @pytest.fixture
-def many_quotas(lone):
+def many_quotas(broker):
     entities = [
         ADA,
         {"user": None},
@@ -158,8 +158,8 @@ def many_quotas(lone):
     ]
     for number, entity in enumerate(entities, 1):
         key = RATE if "ip" in entity else PRODUCER
-        _set(lone, entity, **{key: float(number)})
-    return lone
+        _set(broker, entity, **{key: float(number)})
+    return broker
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ def test_a_filter_that_makes_no_sense_is_refused(many_quotas, components, error,
     assert (reply.error_code, reply.error_message, reply.entries) == (error, told, None)
 
 
-def test_many_quotas_are_described_in_shares(lone):
+def test_many_quotas_are_described_in_shares(broker):
     for start in range(0, 5_000, 1_000):
         rows = [_entry({"user": f"u{number}"}, producer_byte_rate=1.0) for number in range(start, start + 1_000)]
-        assert set(_alter(lone, *rows)) == {(E.NONE, None)}
+        assert set(_alter(broker, *rows)) == {(E.NONE, None)}
     asked = message(K.DESCRIBE_CLIENT_QUOTAS, 1, components=[], strict=False)
-    assert lone.weigh(asked, 1).us < 4_000
-    assert len(_found(lone)) == 5_000
+    assert broker.weigh(asked, 1).us < 4_000
+    assert len(_found(broker)) == 5_000
 
 
 def test_what_was_altered_is_durable_before_it_is_answered(flushing):

@@ -6,7 +6,7 @@ from ottla.broker.api.table import list_versions
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -14,11 +14,11 @@ HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 @pytest.mark.parametrize("version", [0, 1])
 def test_it_is_listed_and_answered_with_the_remedy(version, caplog):
     assert (HEARTBEAT, 0, 1) in list_versions()
-    lone = Lone()
+    broker = MemoryBroker()
     asked = message(
         HEARTBEAT, version, group_id="g" * 1000, member_id="m", member_epoch=0, subscribed_topic_names=["t"]
     )
-    answer = lone.ask(HEARTBEAT, version, asked)
+    answer = broker.ask(HEARTBEAT, version, asked)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert answer.error_message == "the consumer protocol (KIP-848) is not served: set group.protocol=classic"
     assert (answer.member_id, answer.assignment) == (None, None)

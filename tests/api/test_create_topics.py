@@ -5,7 +5,7 @@ import pytest
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import LEDGER, coordinating
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 VERSIONS = range(2, 8)
 MOST_PARTITIONS = 10_000
@@ -23,8 +23,8 @@ def topic(name="new", partitions=1, factor=1, assignments=(), **configs):
     }
 
 
-def create(lone, version, *topics, validate_only=False):
-    reply = lone.call(K.CREATE_TOPICS, version, topics=[*topics], timeout_ms=1_000, validate_only=validate_only)
+def create(broker, version, *topics, validate_only=False):
+    reply = broker.call(K.CREATE_TOPICS, version, topics=[*topics], timeout_ms=1_000, validate_only=validate_only)
     return reply.topics
 
 
@@ -32,8 +32,8 @@ def errors(rows):
     return {row.name: E(row.error_code) for row in rows}
 
 
-def partitions_of(lone, name="new"):
-    found = lone.assembly.broker.cluster.topics.get(name)
+def partitions_of(broker, name="new"):
+    found = broker.assembly.broker.cluster.topics.get(name)
     return None if found is None else found.partition_count
 
 
@@ -48,20 +48,20 @@ def partitions_of(lone, name="new"):
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_topic_gets_its_partitions(version, asked, partitions):
-    lone = Lone(num_partitions=2)
-    (row,) = create(lone, version, asked)
+    broker = MemoryBroker(num_partitions=2)
+    (row,) = create(broker, version, asked)
     assert (row.name, row.error_code, row.error_message) == ("new", E.NONE, None)
-    assert partitions_of(lone) == partitions
+    assert partitions_of(broker) == partitions
     if version >= 5:
         assert (row.num_partitions, row.replication_factor) == (partitions, 1)
     if version >= 7:
-        assert row.topic_id.bytes == lone.assembly.broker.cluster.topics["new"].topic_id
+        assert row.topic_id.bytes == broker.assembly.broker.cluster.topics["new"].topic_id
 
 
 @pytest.mark.parametrize("version", [5, 7])
-def test_configs_in_force_are_told_from_version_5_on(lone, version):
+def test_configs_in_force_are_told_from_version_5_on(broker, version):
     """The topic's own configs have source 1, inherited ones source 5 (Kafka's defaults)."""
-    (row,) = create(lone, version, topic(retention_ms="7000"))
+    (row,) = create(broker, version, topic(retention_ms="7000"))
     told = {each.name: (each.value, each.config_source, each.read_only, each.is_sensitive) for each in row.configs}
     assert told["retention.ms"] == ("7000", 1, False, False)
     assert told["cleanup.policy"] == ("delete", 5, False, False)
@@ -120,12 +120,12 @@ def test_of_several_things_that_are_wrong_the_one_that_kafka_looks_at_first_is_t
 
 @pytest.fixture(scope="module")
 def stage():
-    lone = Lone()
+    broker = MemoryBroker()
     for name in (LEDGER, "my.topic"):
-        lone.create_topic(name)
-    lone.mark()
-    yield lone
-    assert lone.bugs == []
+        broker.create_topic(name)
+    broker.mark()
+    yield broker
+    assert broker.bugs == []
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
@@ -140,9 +140,9 @@ def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_the_others_are_not(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_validation_creates_nothing_and_tells_what_would_be(lone, version):
-    (row,) = create(lone, version, topic(partitions=3), validate_only=True)
-    assert row.error_code == E.NONE and partitions_of(lone) is None
+def test_validation_creates_nothing_and_tells_what_would_be(broker, version):
+    (row,) = create(broker, version, topic(partitions=3), validate_only=True)
+    assert row.error_code == E.NONE and partitions_of(broker) is None
     if version >= 5:
         assert row.num_partitions == 3 and row.configs
     if version >= 7:
@@ -150,10 +150,10 @@ def test_validation_creates_nothing_and_tells_what_would_be(lone, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_that_is_named_twice_is_not_created(lone, version):
-    rows = create(lone, version, topic("twice"), topic("once"), topic("twice", partitions=2))
+def test_a_topic_that_is_named_twice_is_not_created(broker, version):
+    rows = create(broker, version, topic("twice"), topic("once"), topic("twice", partitions=2))
     assert errors(rows) == {"twice": E.INVALID_REQUEST, "once": E.NONE} and len(rows) == 2
-    assert (partitions_of(lone, "twice"), partitions_of(lone, "once")) == (None, 1)
+    assert (partitions_of(broker, "twice"), partitions_of(broker, "once")) == (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -168,35 +168,35 @@ def test_a_topic_that_is_named_twice_is_not_created(lone, version):
     ],
 )
 def test_one_request_may_want_ten_thousand_partitions(counts, default, excessive):
-    lone = Lone(num_partitions=default)
-    rows = create(lone, 5, *(topic(f"t{at}", count) for at, count in enumerate(counts)), validate_only=True)
+    broker = MemoryBroker(num_partitions=default)
+    rows = create(broker, 5, *(topic(f"t{at}", count) for at, count in enumerate(counts)), validate_only=True)
     told = [row.error_code == E.POLICY_VIOLATION for row in rows]
     assert told == [excessive] * len(counts)
 
 
 def test_topics_that_are_assigned_by_hand_count_too():
     by_hand = topic("by-hand", -1, -1, [(0, [1]), (1, [1])])
-    rows = create(Lone(), 5, by_hand, topic("many", MOST_PARTITIONS - 1), validate_only=True)
+    rows = create(MemoryBroker(), 5, by_hand, topic("many", MOST_PARTITIONS - 1), validate_only=True)
     assert {*errors(rows).values()} == {E.POLICY_VIOLATION}
 
 
 def test_internal_topics_come_when_they_are_needed_and_then_exist():
-    assert errors(create(Lone(), 5, topic("__consumer_offsets"))) == {"__consumer_offsets": E.INVALID_REQUEST}
+    assert errors(create(MemoryBroker(), 5, topic("__consumer_offsets"))) == {"__consumer_offsets": E.INVALID_REQUEST}
     rows = create(coordinating(), 5, topic("__consumer_offsets"))
     assert errors(rows) == {"__consumer_offsets": E.TOPIC_ALREADY_EXISTS}
 
 
-def test_what_cannot_be_logged_is_not_created(lone):
-    metadata = lone.assembly.broker.cluster.metadata_log.partition
-    lone.turns.event(lambda: metadata.take_offline("no space"))
-    rows = create(lone, 5, topic("new"), topic("twice"), topic("twice"))
+def test_what_cannot_be_logged_is_not_created(broker):
+    metadata = broker.assembly.broker.cluster.metadata_log.partition
+    broker.turns.event(lambda: metadata.take_offline("no space"))
+    rows = create(broker, 5, topic("new"), topic("twice"), topic("twice"))
     assert errors(rows) == {"new": E.KAFKA_STORAGE_ERROR, "twice": E.INVALID_REQUEST}
-    assert partitions_of(lone) is None
+    assert partitions_of(broker) is None
 
 
 def test_a_topic_exists_when_it_is_on_the_device(flushing):
     (row,) = flushing.ask(K.CREATE_TOPICS, 5, topics=[topic()], timeout_ms=1_000, validate_only=False).topics
-    assert row.error_code == E.NONE and partitions_of(flushing.lone) == 1
+    assert row.error_code == E.NONE and partitions_of(flushing.broker) == 1
 
 
 # Messages of Apache Kafka 4.3.1, which adds to the second "or some brokers have all their log directories cordoned."

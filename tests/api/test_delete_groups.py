@@ -9,64 +9,65 @@ from tests.api.callers import GROUP, LEDGER, OF_NOBODY, Member, Producer, commit
 VERSIONS = range(3)
 
 
-def delete(lone, version, *names):
+def delete(broker, version, *names):
     return [
-        (row.group_id, E(row.error_code)) for row in lone.call(K.DELETE_GROUPS, version, groups_names=[*names]).results
+        (row.group_id, E(row.error_code))
+        for row in broker.call(K.DELETE_GROUPS, version, groups_names=[*names]).results
     ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_group_is_answered_once_and_goes_with_its_offsets(lone, version):
-    commit(lone, (LEDGER, 0, 5))
-    commit(lone, (LEDGER, 0, 6), group_id="other")
-    assert delete(lone, version, "nobody", GROUP, "nobody", GROUP) == [
+def test_each_group_is_answered_once_and_goes_with_its_offsets(broker, version):
+    commit(broker, (LEDGER, 0, 5))
+    commit(broker, (LEDGER, 0, 6), group_id="other")
+    assert delete(broker, version, "nobody", GROUP, "nobody", GROUP) == [
         ("nobody", E.GROUP_ID_NOT_FOUND),
         (GROUP, E.NONE),
     ]
-    assert (fetch_offsets(lone), fetch_offsets(lone, group_id="other")) == ({}, {(LEDGER, 0): 6})
-    assert [row.group_id for row in lone.call(K.LIST_GROUPS, 4, states_filter=[]).groups] == ["other"]
-    assert delete(lone, version, GROUP) == [(GROUP, E.GROUP_ID_NOT_FOUND)]
+    assert (fetch_offsets(broker), fetch_offsets(broker, group_id="other")) == ({}, {(LEDGER, 0): 6})
+    assert [row.group_id for row in broker.call(K.LIST_GROUPS, 4, states_filter=[]).groups] == ["other"]
+    assert delete(broker, version, GROUP) == [(GROUP, E.GROUP_ID_NOT_FOUND)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_group_with_members_stays_until_they_have_left(lone, version):
-    member = Member(lone).settle()
-    assert delete(lone, version, GROUP) == [(GROUP, E.NON_EMPTY_GROUP)]
+def test_a_group_with_members_stays_until_they_have_left(broker, version):
+    member = Member(broker).settle()
+    assert delete(broker, version, GROUP) == [(GROUP, E.NON_EMPTY_GROUP)]
     assert member.heartbeat() is E.NONE
     assert member.leave().error_code == E.NONE
-    assert delete(lone, version, GROUP) == [(GROUP, E.NONE)]
+    assert delete(broker, version, GROUP) == [(GROUP, E.NONE)]
 
 
-def test_the_group_without_a_name_is_one_too(lone):
+def test_the_group_without_a_name_is_one_too(broker):
     """Kafka stores offsets under the empty name for old clients, and deletes them."""
-    assert delete(lone, 2, "") == [("", E.GROUP_ID_NOT_FOUND)]
-    commit(lone, (LEDGER, 0, 5), group_id="")
-    assert delete(lone, 2, "") == [("", E.NONE)]
+    assert delete(broker, 2, "") == [("", E.GROUP_ID_NOT_FOUND)]
+    commit(broker, (LEDGER, 0, 5), group_id="")
+    assert delete(broker, 2, "") == [("", E.NONE)]
 
 
-def test_offsets_that_are_pending_go_as_well(lone):
-    producer = Producer(lone)
+def test_offsets_that_are_pending_go_as_well(broker):
+    producer = Producer(broker)
     producer.add_offsets()
     row = {"partition_index": 0, "committed_offset": 8, "committed_metadata": ""}
     topics = [{"name": LEDGER, "partitions": [row]}]
-    lone.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
-    assert delete(lone, 2, GROUP) == [(GROUP, E.NONE)]
+    broker.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
+    assert delete(broker, 2, GROUP) == [(GROUP, E.NONE)]
     assert producer.end() is E.NONE
-    assert fetch_offsets(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
+    assert fetch_offsets(broker, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
 
 
 def test_a_group_is_gone_when_that_is_on_the_device(flushing):
-    flushing.lone.create_topic(LEDGER)
-    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    commit(flushing.lone, (LEDGER, 0, 5))
+    flushing.broker.create_topic(LEDGER)
+    flushing.broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    commit(flushing.broker, (LEDGER, 0, 5))
     (row,) = flushing.ask(K.DELETE_GROUPS, 2, groups_names=[GROUP]).results
     assert row.error_code == E.NONE
 
 
-def test_a_group_with_very_many_offsets_goes_too(lone):
-    lone.create_topic("wide", 1_500)
+def test_a_group_with_very_many_offsets_goes_too(broker):
+    broker.create_topic("wide", 1_500)
     rows = [{"partition_index": index, "committed_offset": 5, "committed_metadata": ""} for index in range(1_500)]
-    lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": "wide", "partitions": rows}])
-    assert len(fetch_offsets(lone)) == 1_500
-    assert delete(lone, 2, GROUP) == [(GROUP, E.NONE)]
-    assert (fetch_offsets(lone), delete(lone, 2, GROUP)) == ({}, [(GROUP, E.GROUP_ID_NOT_FOUND)])
+    broker.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": "wide", "partitions": rows}])
+    assert len(fetch_offsets(broker)) == 1_500
+    assert delete(broker, 2, GROUP) == [(GROUP, E.NONE)]
+    assert (fetch_offsets(broker), delete(broker, 2, GROUP)) == ({}, [(GROUP, E.GROUP_ID_NOT_FOUND)])

@@ -12,7 +12,7 @@ from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 LINE = (
     "Principal = User:ANONYMOUS is Denied operation = ALTER from host = client on resource = "
@@ -21,8 +21,8 @@ LINE = (
 
 
 @pytest.fixture
-def lone():
-    return Lone(authorizer_class_name=STANDARD_AUTHORIZER)
+def broker():
+    return MemoryBroker(authorizer_class_name=STANDARD_AUTHORIZER)
 
 
 @pytest.fixture
@@ -31,35 +31,35 @@ def lines(caplog):
     return lambda: [record.getMessage() for record in caplog.records if record.name == "ottla.broker.api.denial_log"]
 
 
-def cause_denial(lone):
-    assert lone.call(K.DELETE_ACLS, 3, filters=[{}]).filter_results[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
+def cause_denial(broker):
+    assert broker.call(K.DELETE_ACLS, 3, filters=[{}]).filter_results[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_what_is_refused_is_told_in_the_words_of_kafka_once_a_minute(lone, lines):
+def test_what_is_refused_is_told_in_the_words_of_kafka_once_a_minute(broker, lines):
     for _ in range(3):
-        cause_denial(lone)
+        cause_denial(broker)
     assert lines() == [f"{LINE}DefaultDeny"]
-    lone.rest(LOG_AGAIN_MS)
-    cause_denial(lone)
+    broker.advance(LOG_AGAIN_MS)
+    cause_denial(broker)
     assert lines()[1:] == [f"{LINE}DefaultDeny (2 more since the previous such line)"]
 
 
-def test_the_entry_that_denies_is_named_as_kafka_names_it(lone, lines):
+def test_the_entry_that_denies_is_named_as_kafka_names_it(broker, lines):
     denying = AccessControlEntryRecord(b"1" * 16, 4, "kafka-cluster", 3, "User:*", "*", 7, 2)
-    lone.assembly.broker.authorizer.add(denying)
-    cause_denial(lone)
+    broker.assembly.broker.authorizer.add(denying)
+    cause_denial(broker)
     assert lines() == [
         f"{LINE}MatchingAcl(acl=StandardAcl(resourceType=CLUSTER, resourceName=kafka-cluster, patternType=LITERAL, "
         "principal=User:*, host=*, operation=ALTER, permissionType=DENY))"
     ]
 
 
-def test_a_line_has_fields_for_what_it_is_about(lone, caplog):
+def test_a_line_has_fields_for_what_it_is_about(broker, caplog):
     caplog.set_level(logging.INFO, "ottla.broker.api.denial_log")
-    request = lone_request(lone)
-    broker = lone.assembly.broker
+    request = lone_request(broker)
+    parts = broker.assembly.broker
     need = Need(AclOperation.WRITE, ResourceType.TOPIC, E.TOPIC_AUTHORIZATION_FAILED)
-    assert not broker.may(request, need, "orders")
+    assert not parts.may(request, need, "orders")
     wanted = {
         "api": "DeleteAcls",
         "peer": "10.0.0.9:4711",
@@ -71,22 +71,22 @@ def test_a_line_has_fields_for_what_it_is_about(lone, caplog):
     assert wanted.items() <= caplog.records[-1].args.items()
 
 
-def test_what_is_only_looked_at_is_no_refusal(lone, lines):
+def test_what_is_only_looked_at_is_no_refusal(broker, lines):
     need = Need(AclOperation.DESCRIBE, ResourceType.GROUP, E.GROUP_AUTHORIZATION_FAILED, is_quiet=True)
-    assert not lone.assembly.broker.may(lone_request(lone), need, "g")
+    assert not broker.assembly.broker.may(lone_request(broker), need, "g")
     assert lines() == []
 
 
-def test_who_watches_sees_it_each_time_with_its_reason(lone):
-    events = lone.assembly.broker.watch()
-    cause_denial(lone)
-    cause_denial(lone)
+def test_who_watches_sees_it_each_time_with_its_reason(broker):
+    events = broker.assembly.broker.watch()
+    cause_denial(broker)
+    cause_denial(broker)
     (refusal,) = events.refusals()
     assert (refusal.api, refusal.error, refusal.client_id) == ("DeleteAcls", "CLUSTER_AUTHORIZATION_FAILED", "client")
     assert (refusal.reason, refusal.times) == (f"{LINE}DefaultDeny", 2)
 
 
-def lone_request(lone):
+def lone_request(broker):
     from ottla.broker.api.context import Request
     from ottla.broker.security.session import Session
 

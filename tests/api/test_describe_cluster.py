@@ -4,34 +4,34 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 BROKERS, CONTROLLERS = 1, 2
 
 
 @pytest.fixture(scope="module")
-def lone():
-    return Lone()
+def broker():
+    return MemoryBroker()
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_one_broker_is_all_there_is(lone, version):
-    reply = lone.call(K.DESCRIBE_CLUSTER, version, endpoint_type=BROKERS)
-    broker = lone.assembly.broker
+def test_the_one_broker_is_all_there_is(broker, version):
+    reply = broker.call(K.DESCRIBE_CLUSTER, version, endpoint_type=BROKERS)
+    parts = broker.assembly.broker
     assert (reply.error_code, reply.error_message, reply.cluster_id) == (
         E.NONE,
         None,
-        broker.logs.properties.cluster_id,
+        parts.logs.properties.cluster_id,
     )
     (row,) = reply.brokers
-    assert (row.broker_id, row.host, row.port, row.rack) == broker.endpoints["PLAINTEXT"]
+    assert (row.broker_id, row.host, row.port, row.rack) == parts.endpoints["PLAINTEXT"]
     assert reply.controller_id == 1 and (version == 0 or reply.endpoint_type == BROKERS)
 
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("asked_for", [False, True])
-def test_operations_are_told_to_who_asks_for_them(lone, version, asked_for):
-    reply = lone.call(K.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=asked_for)
+def test_operations_are_told_to_who_asks_for_them(broker, version, asked_for):
+    reply = broker.call(K.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=asked_for)
     assert reply.authorized_operations == ({5, 7, 8, 9, 10, 11, 12} if asked_for else None)
 
 
@@ -43,7 +43,7 @@ def test_operations_are_told_to_who_asks_for_them(lone, version, asked_for):
         (3, E.UNSUPPORTED_ENDPOINT_TYPE),
     ],
 )
-def test_this_is_no_controllers_listener(lone, kind, error):
-    reply = lone.call(K.DESCRIBE_CLUSTER, 1, endpoint_type=kind)
+def test_this_is_no_controllers_listener(broker, kind, error):
+    reply = broker.call(K.DESCRIBE_CLUSTER, 1, endpoint_type=kind)
     assert (reply.error_code, reply.endpoint_type, reply.brokers) == (error, kind, [])
     assert reply.error_message and reply.cluster_id == ""

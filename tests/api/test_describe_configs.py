@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 VERSIONS = range(1, 5)
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -12,28 +12,28 @@ OF_TOPIC, OF_BROKER, OF_CLUSTER, DEFAULT = 1, 2, 3, 5
 
 
 @pytest.fixture(scope="module")
-def lone():
+def broker():
     """Return a broker whose topic, broker and cluster have one config each."""
-    lone = Lone()
-    lone.create_topic("ledger", retention_ms="7000")
+    broker = MemoryBroker()
+    broker.create_topic("ledger", retention_ms="7000")
     for name, value in (("", "2000000"), ("1", "3000000")):
         configs = [{"name": "log.segment.bytes", "config_operation": 0, "value": value}]
         resource = {"resource_type": BROKER, "resource_name": name, "configs": configs}
-        lone.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
-    return lone
+        broker.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    return broker
 
 
 def resource(kind, name, *keys):
     return {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
 
 
-def describe(lone, version, *resources, **more):
-    return lone.call(K.DESCRIBE_CONFIGS, version, resources=[*resources], **more).results
+def describe(broker, version, *resources, **more):
+    return broker.call(K.DESCRIBE_CONFIGS, version, resources=[*resources], **more).results
 
 
-def read_configs(lone, version, kind, name, *keys, **more):
+def read_configs(broker, version, kind, name, *keys, **more):
     """Return {config: row}."""
-    (row,) = describe(lone, version, resource(kind, name, *keys), **more)
+    (row,) = describe(broker, version, resource(kind, name, *keys), **more)
     assert (row.error_code, row.error_message, row.resource_type, row.resource_name) == (E.NONE, None, kind, name)
     return {config.name: config for config in row.configs}
 
@@ -50,15 +50,17 @@ def read_configs(lone, version, kind, name, *keys, **more):
     ],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_value_has_its_source(lone, version, kind, name, key, value, source):
-    row = read_configs(lone, version, kind, name)[key]
+def test_a_value_has_its_source(broker, version, kind, name, key, value, source):
+    row = read_configs(broker, version, kind, name)[key]
     assert (row.value, row.config_source, row.read_only, row.is_sensitive) == (value, source, False, False)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(lone, version):
+def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(broker, version):
     for asked_for in (False, True):
-        row = read_configs(lone, version, TOPIC, "ledger", "segment.bytes", include_synonyms=asked_for)["segment.bytes"]
+        row = read_configs(broker, version, TOPIC, "ledger", "segment.bytes", include_synonyms=asked_for)[
+            "segment.bytes"
+        ]
         told = [(each.name, each.value, each.source) for each in row.synonyms]
         levels = [("3000000", OF_BROKER), ("2000000", OF_CLUSTER), ("1073741824", DEFAULT)]
         assert told == ([("log.segment.bytes", *level) for level in levels] if asked_for else [])
@@ -66,19 +68,19 @@ def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(lone, ver
 
 @pytest.mark.parametrize("asked_for", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_types_are_told_from_version_3_on_and_meanings_to_who_asks_for_them(lone, version, asked_for):
-    row = read_configs(lone, version, TOPIC, "ledger", include_documentation=asked_for)["retention.ms"]
+def test_types_are_told_from_version_3_on_and_meanings_to_who_asks_for_them(broker, version, asked_for):
+    row = read_configs(broker, version, TOPIC, "ledger", include_documentation=asked_for)["retention.ms"]
     assert row.config_type == (5 if version >= 3 else 0), "5 is a long"
     assert bool(row.documentation) == (version >= 3 and asked_for)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_keys_choose_and_those_that_nobody_knows_are_left_out(lone, version):
-    found = read_configs(lone, version, TOPIC, "ledger", "retention.ms", "no.such.key", "segment.ms")
+def test_keys_choose_and_those_that_nobody_knows_are_left_out(broker, version):
+    found = read_configs(broker, version, TOPIC, "ledger", "retention.ms", "no.such.key", "segment.ms")
     assert found.keys() == {"retention.ms", "segment.ms"}
     everything = {"resource_type": TOPIC, "resource_name": "ledger", "configuration_keys": []}
-    (row,) = describe(lone, version, everything)
-    assert len(row.configs) == len(read_configs(lone, version, TOPIC, "ledger")) > 20
+    (row,) = describe(broker, version, everything)
+    assert len(row.configs) == len(read_configs(broker, version, TOPIC, "ledger")) > 20
 
 
 BAD = [
@@ -96,15 +98,15 @@ BAD = [
 
 @pytest.mark.parametrize(("kind", "name", "error"), BAD)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_resource_that_is_not_there_has_a_reason_and_the_others_their_configs(lone, version, kind, name, error):
-    bad, good = describe(lone, version, resource(kind, name), resource(TOPIC, "ledger"))
+def test_a_resource_that_is_not_there_has_a_reason_and_the_others_their_configs(broker, version, kind, name, error):
+    bad, good = describe(broker, version, resource(kind, name), resource(TOPIC, "ledger"))
     assert (bad.error_code, bad.resource_type, bad.resource_name, bad.configs) == (error, kind, name, [])
     assert bad.error_message and good.error_code == E.NONE and good.configs
 
 
-def test_a_resource_is_described_once_as_it_is_asked_for_last(lone):
+def test_a_resource_is_described_once_as_it_is_asked_for_last(broker):
     once, other = describe(
-        lone,
+        broker,
         4,
         resource(TOPIC, "ledger", "segment.ms"),
         resource(BROKER, "1"),

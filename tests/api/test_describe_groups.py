@@ -5,19 +5,19 @@ import pytest
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import FEW, GROUP, LEDGER, Member, commit, stable_pair
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 VERSIONS = range(6)
 
 
-def describe(lone, version, *names, **more):
-    return lone.call(K.DESCRIBE_GROUPS, version, groups=[*names], **more).groups
+def describe(broker, version, *names, **more):
+    return broker.call(K.DESCRIBE_GROUPS, version, groups=[*names], **more).groups
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_stable_group_shows_what_its_members_said_and_got(lone, version):
-    first, second = stable_pair(lone)
-    (group,) = describe(lone, version, GROUP)
+def test_a_stable_group_shows_what_its_members_said_and_got(broker, version):
+    first, second = stable_pair(broker)
+    (group,) = describe(broker, version, GROUP)
     told = (E(group.error_code), group.group_id, group.group_state, group.protocol_type, group.protocol_data)
     assert told == (E.NONE, GROUP, "Stable", "consumer", "range")
     assert [
@@ -30,17 +30,17 @@ def test_a_stable_group_shows_what_its_members_said_and_got(lone, version):
 
 
 @pytest.mark.parametrize(("version", "name"), [(3, None), (4, "mine"), (5, "mine")])
-def test_names_of_static_members_are_told_from_version_4_on(lone, version, name):
-    Member(lone, instance_id="mine").settle(version=5)
-    (group,) = describe(lone, version, GROUP)
+def test_names_of_static_members_are_told_from_version_4_on(broker, version, name):
+    Member(broker, instance_id="mine").settle(version=5)
+    (group,) = describe(broker, version, GROUP)
     assert getattr(group.members[0], "group_instance_id", None) == name
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_before_a_group_is_stable_it_has_no_protocol_and_its_members_say_nothing(lone, version):
-    member = Member(lone)
+def test_before_a_group_is_stable_it_has_no_protocol_and_its_members_say_nothing(broker, version):
+    member = Member(broker)
     member.join()
-    (group,) = describe(lone, version, GROUP)
+    (group,) = describe(broker, version, GROUP)
     assert (group.group_state, group.protocol_data) == ("CompletingRebalance", "")
     assert [(row.member_id, row.member_metadata, row.member_assignment) for row in group.members] == [
         (member.member_id, b"", b"")
@@ -48,23 +48,23 @@ def test_before_a_group_is_stable_it_has_no_protocol_and_its_members_say_nothing
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_groups_without_members_are_empty_or_dead_and_each_is_told_once_in_order(lone, version):
-    commit(lone, (LEDGER, 0, 5))
-    groups = describe(lone, version, "nobody", GROUP, "nobody", "")
+def test_groups_without_members_are_empty_or_dead_and_each_is_told_once_in_order(broker, version):
+    commit(broker, (LEDGER, 0, 5))
+    groups = describe(broker, version, "nobody", GROUP, "nobody", "")
     told = [(each.group_id, each.group_state, each.error_code, each.protocol_type, each.members) for each in groups]
     assert told == [("nobody", "Dead", E.NONE, "", []), (GROUP, "Empty", E.NONE, "", []), ("", "Dead", E.NONE, "", [])]
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
 @pytest.mark.parametrize("version", range(3, 6))
-def test_operations_are_told_to_who_asks_for_them(lone, version, asked_for):
-    commit(lone, (LEDGER, 0, 5))
-    groups = describe(lone, version, GROUP, "nobody", include_authorized_operations=asked_for)
+def test_operations_are_told_to_who_asks_for_them(broker, version, asked_for):
+    commit(broker, (LEDGER, 0, 5))
+    groups = describe(broker, version, GROUP, "nobody", include_authorized_operations=asked_for)
     assert [each.authorized_operations for each in groups] == [{3, 6, 8, 10, 11} if asked_for else None] * 2
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_without_a_coordinator_clients_look_for_it(version):
-    (group,) = describe(Lone(**FEW), version, GROUP, include_authorized_operations=True)
+    (group,) = describe(MemoryBroker(**FEW), version, GROUP, include_authorized_operations=True)
     assert (group.error_code, group.group_state, group.members) == (E.NOT_COORDINATOR, "", [])
     assert getattr(group, "authorized_operations", None) is None

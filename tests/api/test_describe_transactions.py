@@ -8,9 +8,9 @@ from ottla.testkit.in_memory.schedule import START_MS
 from tests.api.callers import LEDGER, ORDERS, Producer
 
 
-def describe(lone, *names):
+def describe(broker, *names):
     """Return {id: (error, state, timeout, start, producer id, epoch, {topic: partitions})}."""
-    rows = lone.call(K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[*names]).transaction_states
+    rows = broker.call(K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[*names]).transaction_states
     return {
         row.transactional_id: (
             *(E(row.error_code), row.transaction_state, row.transaction_timeout_ms, row.transaction_start_time_ms),
@@ -20,13 +20,13 @@ def describe(lone, *names):
     }
 
 
-def test_an_open_transaction_has_its_start_and_its_partitions(lone):
-    producer = Producer(lone, "open", timeout_ms=5_000)
-    lone.rest(1_000)
-    before_ms = lone.clock.now_ms()
+def test_an_open_transaction_has_its_start_and_its_partitions(broker):
+    producer = Producer(broker, "open", timeout_ms=5_000)
+    broker.advance(1_000)
+    before_ms = broker.clock.now_ms()
     producer.add((LEDGER, [2, 0]), (ORDERS, [0]))
     producer.add((LEDGER, [1]))
-    (error, *found, start_ms) = [describe(lone, "open")["open"][at] for at in (0, 1, 2, 4, 5, 6, 3)]
+    (error, *found, start_ms) = [describe(broker, "open")["open"][at] for at in (0, 1, 2, 4, 5, 6, 3)]
     assert (error, found) == (
         E.NONE,
         ["Ongoing", 5_000, producer.producer_id, 0, {LEDGER: [2, 0, 1], ORDERS: [0]}],
@@ -35,23 +35,23 @@ def test_an_open_transaction_has_its_start_and_its_partitions(lone):
 
 
 @pytest.mark.parametrize(("committed", "state"), [(True, "CompleteCommit"), (False, "CompleteAbort")])
-def test_an_ended_transaction_keeps_its_start_and_has_no_partitions(lone, committed, state):
-    producer = Producer(lone)
+def test_an_ended_transaction_keeps_its_start_and_has_no_partitions(broker, committed, state):
+    producer = Producer(broker)
     producer.begin(0)
     began_ms = producer.describe().transaction_start_time_ms
     producer.end(committed=committed)
-    assert describe(lone, "txn") == {"txn": (E.NONE, state, 60_000, began_ms, producer.producer_id, 0, {})}
+    assert describe(broker, "txn") == {"txn": (E.NONE, state, 60_000, began_ms, producer.producer_id, 0, {})}
 
 
-def test_an_id_that_never_began_one_has_no_start(lone):
-    producer = Producer(lone)
-    assert describe(lone, "txn") == {"txn": (E.NONE, "Empty", 60_000, -1, producer.producer_id, 0, {})}
+def test_an_id_that_never_began_one_has_no_start(broker):
+    producer = Producer(broker)
+    assert describe(broker, "txn") == {"txn": (E.NONE, "Empty", 60_000, -1, producer.producer_id, 0, {})}
 
 
-def test_ids_in_error_have_nothing_else_and_each_is_answered_once_in_order(lone):
-    Producer(lone)
-    found = describe(lone, "nobody", "txn", "", "nobody")
+def test_ids_in_error_have_nothing_else_and_each_is_answered_once_in_order(broker):
+    Producer(broker)
+    found = describe(broker, "nobody", "txn", "", "nobody")
     assert [*found] == ["nobody", "txn", ""]
     assert found["nobody"] == (E.TRANSACTIONAL_ID_NOT_FOUND, "", 0, 0, 0, 0, {})
     assert found[""] == (E.INVALID_REQUEST, "", 0, 0, 0, 0, {})
-    assert describe(lone) == {}
+    assert describe(broker) == {}

@@ -16,10 +16,10 @@ def answer(version, error=E.NONE, producer_id=-1, epoch=-1):
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", range(6))
-def test_every_partition_gets_its_marker_and_readers_go_on(lone, version, committed):
-    producer = Producer(lone)
+def test_every_partition_gets_its_marker_and_readers_go_on(broker, version, committed):
+    producer = Producer(broker)
     producer.begin(0, 2)
-    partitions = [lone.assembly.broker.cluster.partition(LEDGER, index) for index in (0, 2)]
+    partitions = [broker.assembly.broker.cluster.partition(LEDGER, index) for index in (0, 2)]
     assert [partition.last_stable_offset for partition in partitions] == [0, 0]
     moved = (producer.producer_id, producer.epoch + 1)
     assert producer.end(version, committed) == answer(version, E.NONE, *moved)
@@ -31,8 +31,8 @@ def test_every_partition_gets_its_marker_and_readers_go_on(lone, version, commit
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", range(6))
-def test_the_same_end_may_be_told_again_and_the_other_may_not(lone, version, committed):
-    producer = Producer(lone)
+def test_the_same_end_may_be_told_again_and_the_other_may_not(broker, version, committed):
+    producer = Producer(broker)
     producer.begin(0)
     first = producer.end(version, committed)
     assert producer.end(version, committed) == first
@@ -41,8 +41,8 @@ def test_the_same_end_may_be_told_again_and_the_other_may_not(lone, version, com
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", range(6))
-def test_where_nothing_began_only_the_second_generation_aborts(lone, version, committed):
-    producer = Producer(lone)
+def test_where_nothing_began_only_the_second_generation_aborts(broker, version, committed):
+    producer = Producer(broker)
     aborted = answer(V2, E.NONE, producer.producer_id, 1)
     expected = aborted if version >= V2 and not committed else answer(version, E.INVALID_TXN_STATE)
     assert producer.end(version, committed) == expected
@@ -52,9 +52,9 @@ def test_where_nothing_began_only_the_second_generation_aborts(lone, version, co
     ("version", "other", "error"),
     [(version, *row) for version in range(6) for row in not_the_producer(version)],
 )
-def test_who_is_not_the_producer_of_the_id_ends_nothing(lone, version, other, error):
-    Producer(lone)
-    producer = Producer(lone)
+def test_who_is_not_the_producer_of_the_id_ends_nothing(broker, version, other, error):
+    Producer(broker)
+    producer = Producer(broker)
     producer.begin(0)
     assert producer.end(version, **other) == answer(version, error)
     assert producer.describe().transaction_state == "Ongoing"
@@ -65,39 +65,39 @@ def test_who_is_not_the_producer_of_the_id_ends_nothing(lone, version, other, er
 def test_an_outcome_is_told_when_it_is_on_the_device(version, committed):
     """The response waits for the sync of the outcome, and not for the sync of the marker."""
     sync_ms = 50.0
-    lone = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
-    producer = Producer(lone)
+    broker = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
+    producer = Producer(broker)
     producer.begin(0)
-    lone.rest(10 * sync_ms)
-    client = lone.client()
+    broker.advance(10 * sync_ms)
+    client = broker.client()
     client.send(K.END_TXN, version, **producer.owner, committed=committed)
-    lone.rest(sync_ms - 1.0)
+    broker.advance(sync_ms - 1.0)
     assert client.replies == [], "it is told before it is durable"
-    lone.rest(10.0)
+    broker.advance(10.0)
     assert [reply.error_code for reply in client.replies] == [E.NONE]
     assert producer.describe().transaction_state == ("PrepareCommit" if committed else "PrepareAbort")
-    lone.rest(10 * sync_ms)
+    broker.advance(10 * sync_ms)
     assert producer.describe().transaction_state == STATE_OF[committed]
 
 
 @pytest.mark.parametrize("version", range(6))
 def test_an_outcome_that_never_gets_to_the_device_is_not_told(version):
     sync_ms = 50.0
-    lone = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
-    producer = Producer(lone)
+    broker = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
+    producer = Producer(broker)
     producer.begin(0)
-    lone.rest(10 * sync_ms)
-    client = lone.client()
+    broker.advance(10 * sync_ms)
+    client = broker.client()
     client.send(K.END_TXN, version, **producer.owner, committed=True)
-    log = lone.assembly.broker.cluster.partition("__transaction_state", 0)
-    lone.turns.event(lambda: log.take_offline("no space"))
-    lone.rest(10 * sync_ms)
+    log = broker.assembly.broker.cluster.partition("__transaction_state", 0)
+    broker.turns.event(lambda: log.take_offline("no space"))
+    broker.advance(10 * sync_ms)
     assert [reply.error_code for reply in client.replies] == [E.NOT_COORDINATOR]
-    assert lone.assembly.broker.cluster.partition(LEDGER, 0).last_stable_offset == 0
+    assert broker.assembly.broker.cluster.partition(LEDGER, 0).last_stable_offset == 0
 
 
-def test_the_next_transaction_of_the_second_generation_has_the_epoch_that_was_told(lone):
-    producer = Producer(lone)
+def test_the_next_transaction_of_the_second_generation_has_the_epoch_that_was_told(broker):
+    producer = Producer(broker)
     for epoch in (0, 1, 2):
         assert (producer.epoch, producer.produce(0, version=12)[0]) == (epoch, E.NONE)
         _, producer.producer_id, producer.epoch = producer.end(V2)

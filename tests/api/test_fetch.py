@@ -18,7 +18,7 @@ from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.disk import MemoryFile
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 VERSION = 12
 NEVER_MS = 600_000
@@ -29,8 +29,8 @@ class Ledger:
     """A broker in memory with one topic."""
 
     def __init__(self, partitions=1):
-        self.lone = Lone(transaction_partition_verification_enable=False)
-        self.partitions = self.lone.create_topic("ledger", partitions)
+        self.broker = MemoryBroker(transaction_partition_verification_enable=False)
+        self.partitions = self.broker.create_topic("ledger", partitions)
 
     def append(self, index=0, value=b"v", **owner):
         """Append a batch and return its size."""
@@ -39,12 +39,12 @@ class Ledger:
         asked = message(
             ApiKey.PRODUCE, 9, transactional_id="t" if owner else None, acks=-1, timeout_ms=1, topic_data=topics
         )
-        assert self.lone.ask(ApiKey.PRODUCE, 9, asked).responses[0].partition_responses[0].error_code == E.NONE
+        assert self.broker.ask(ApiKey.PRODUCE, 9, asked).responses[0].partition_responses[0].error_code == E.NONE
         return len(batch)
 
     def rows(self, *rows, version=VERSION, **given):
         """Fetch rows of (partition, fields that differ) and return their answers in order."""
-        reply = self.lone.ask(ApiKey.FETCH, version, message(ApiKey.FETCH, version, **build_fetch(*rows, **given)))
+        reply = self.broker.ask(ApiKey.FETCH, version, message(ApiKey.FETCH, version, **build_fetch(*rows, **given)))
         return reply.responses[0].partitions
 
     def sizes(self, *rows, **given):
@@ -54,7 +54,7 @@ class Ledger:
     def wait(self, *rows, reservation=None, **given):
         """Send a fetch for which there are not enough bytes yet; return a list that receives the response."""
         given = {"min_bytes": 100_000, "max_wait_ms": NEVER_MS} | given
-        told, lone = [], self.lone
+        told, broker = [], self.broker
 
         def collect(reply):
             _, body = codec.decode_response(ApiKey.FETCH, VERSION, b"".join(map(bytes, reply.buffers))[4:])
@@ -62,9 +62,9 @@ class Ledger:
 
         body = message(ApiKey.FETCH, VERSION, **build_fetch(*rows, **given))
         handler = TABLE[ApiKey.FETCH].handle(
-            lone.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", Session(), body, reservation)
+            broker.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", Session(), body, reservation)
         )
-        lone.turns.event(lambda: lone.turns.start(handler, collect, lone.bugs.append))
+        broker.turns.event(lambda: broker.turns.start(handler, collect, broker.bugs.append))
         assert told == []
         return told
 
@@ -147,7 +147,7 @@ def test_who_reads_what_is_committed_waits_for_the_end_of_transactions_and_is_to
     topics = [{"name": "ledger", "partition_indexes": [0]}]
     marker = {"producer_id": 7, "producer_epoch": 0, "transaction_result": commit, "coordinator_epoch": 0}
     ended = message(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker | {"topics": topics}])
-    ledger.lone.ask(ApiKey.WRITE_TXN_MARKERS, 1, ended)
+    ledger.broker.ask(ApiKey.WRITE_TXN_MARKERS, 1, ended)
     (row,) = ledger.rows((0, {}), isolation_level=1)
     assert len(row.records) > plain + begun and (row.last_stable_offset, row.high_watermark) == (3, 3)
     aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
@@ -160,7 +160,7 @@ def test_there_are_no_sessions_and_who_asks_for_one_reads_without(version, sessi
     ledger = Ledger()
     ledger.append()
     asking = message(ApiKey.FETCH, version, **build_fetch((0, {}), session_id=session[0], session_epoch=session[1]))
-    reply = ledger.lone.ask(ApiKey.FETCH, version, asking)
+    reply = ledger.broker.ask(ApiKey.FETCH, version, asking)
     assert (reply.error_code, reply.session_id) == (E.NONE if known else E.FETCH_SESSION_ID_NOT_FOUND, 0)
     assert bool(reply.responses) is known
 
@@ -185,10 +185,10 @@ def test_who_names_a_leader_epoch_must_name_this_one(version, epoch, error):
 def test_a_wrong_leader_epoch_is_told_before_a_wrong_offset_and_at_once():
     ledger = Ledger()
     ledger.partitions[0].lead(3)
-    before_ms = ledger.lone.schedule.now_ms
+    before_ms = ledger.broker.schedule.now_ms
     row = {"current_leader_epoch": 2, "fetch_offset": 7}
     assert ledger.rows((0, row), max_wait_ms=1_000)[0].error_code == E.FENCED_LEADER_EPOCH
-    assert ledger.lone.schedule.now_ms - before_ms < 1_000
+    assert ledger.broker.schedule.now_ms - before_ms < 1_000
 
 
 def test_before_version_9_there_is_no_leader_epoch():
@@ -206,7 +206,7 @@ def test_a_log_start_that_is_raised_above_a_waiting_fetch_ends_its_wait(offset):
     for _ in range(4):
         ledger.append()
     told = ledger.wait((0, {"fetch_offset": offset}))
-    ledger.lone.turns.event(lambda: ledger.partitions[0].raise_log_start(offset + 1))
+    ledger.broker.turns.event(lambda: ledger.partitions[0].raise_log_start(offset + 1))
     assert [row.error_code for row in told] == [E.OFFSET_OUT_OF_RANGE]
 
 
@@ -215,11 +215,11 @@ def test_a_log_start_below_a_waiting_fetch_is_nothing_to_it():
     for _ in range(4):
         ledger.append()
     told = ledger.wait((0, {"fetch_offset": 2}))
-    ledger.lone.turns.event(lambda: ledger.partitions[0].raise_log_start(2))
+    ledger.broker.turns.event(lambda: ledger.partitions[0].raise_log_start(2))
     assert told == [] and ledger.partitions[0].offline is None
     # Stopping the broker ends the wait.
-    ledger.lone.turns.event(ledger.lone.assembly.close)
-    ledger.lone.rest(1.0)
+    ledger.broker.turns.event(ledger.broker.assembly.close)
+    ledger.broker.advance(1.0)
     assert [row.error_code for row in told] == [E.KAFKA_STORAGE_ERROR]
 
 
@@ -236,10 +236,10 @@ def test_who_waits_is_answered_with_what_there_is_when_there_is_enough_or_the_ti
     size_bytes = ledger.append()
     enough = 2 * size_bytes if end == "enough" else 3 * size_bytes
     told = ledger.wait((0, {}), min_bytes=enough, max_wait_ms=500)
-    ledger.lone.rest(400)
+    ledger.broker.advance(400)
     ledger.append()
     assert bool(told) is (end == "enough")
-    ledger.lone.rest(100)
+    ledger.broker.advance(100)
     assert [len(row.records) for row in told] == [2 * size_bytes]
 
 
@@ -252,20 +252,20 @@ def waits():
 @pytest.mark.parametrize("partitions", [1, 3, MANY, 1_000])
 def test_of_a_client_that_hangs_up_while_it_waits_nothing_stays(partitions):
     ledger = Ledger(partitions)
-    lone, memory = ledger.lone, ledger.lone.assembly.broker.memory
-    client, before = lone.client(), waits()
+    broker, memory = ledger.broker, ledger.broker.assembly.broker.memory
+    client, before = broker.client(), waits()
     client.send(ApiKey.FETCH, VERSION, **build_fetch(*((index, {}) for index in range(partitions)), max_wait_ms=5_000))
-    lone.rest()
+    broker.advance()
     parked = partitions * fetch.WAITING_ROW_BYTES
     assert waits() == before + 1 and client.replies == []
     held = held_bytes(memory)
     assert held >= parked if partitions == 1_000 else held == 0
     client.hang_up()
     assert held_bytes(memory) == 0
-    lone.rest(5_100)  # what was to come when its time is over has gone from the clock
+    broker.advance(5_100)  # what was to come when its time is over has gone from the clock
     assert waits() == before
     ledger.append()
-    assert lone.bugs == [] and client.replies == []
+    assert broker.bugs == [] and client.replies == []
 
 
 def held_bytes(memory):
@@ -275,9 +275,9 @@ def held_bytes(memory):
 @pytest.mark.parametrize("comes_behind", [None, fetch.ROWS_AT_ONCE - 1, fetch.ROWS_AT_ONCE])
 def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(monkeypatch, comes_behind):
     ledger, max_wait_ms = Ledger(MANY), 1_000
-    lone, look = ledger.lone, Partition.bytes_available
+    broker, look = ledger.broker, Partition.bytes_available
     batch = bytes(build_batch([(b"k", b"v")], timestamp_ms=START_MS))
-    producer, rows = lone.client("producer"), [{"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}]
+    producer, rows = broker.client("producer"), [{"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}]
 
     def append_then_look(partition, *more):
         nonlocal comes_behind
@@ -289,7 +289,7 @@ def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(monk
 
     monkeypatch.setattr(Partition, "bytes_available", append_then_look)
     monkeypatch.setattr(fetch, "ROW_US", SHARE_US / 10)
-    began_ms, comes = lone.schedule.now_ms, comes_behind is not None
+    began_ms, comes = broker.schedule.now_ms, comes_behind is not None
     found = ledger.rows(*((index, {}) for index in range(MANY)), max_wait_ms=max_wait_ms)
     assert bool(found[0].records) is comes
-    assert (lone.schedule.now_ms - began_ms < max_wait_ms) is comes
+    assert (broker.schedule.now_ms - began_ms < max_wait_ms) is comes

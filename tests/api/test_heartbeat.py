@@ -5,19 +5,19 @@ import pytest
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import FEW, GROUP, Member, stable_pair
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 VERSIONS = range(5)
 SESSION_MS = 10_000
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_is_heard_of_in_time_stays_a_member(lone, version):
-    member = Member(lone).settle()
+def test_who_is_heard_of_in_time_stays_a_member(broker, version):
+    member = Member(broker).settle()
     for _ in range(3):
-        lone.rest(SESSION_MS - 100.0)
+        broker.advance(SESSION_MS - 100.0)
         assert member.heartbeat(version) is E.NONE
-    lone.rest(SESSION_MS + 100.0)
+    broker.advance(SESSION_MS + 100.0)
     assert member.heartbeat(version) is E.UNKNOWN_MEMBER_ID
 
 
@@ -35,21 +35,21 @@ def test_who_is_heard_of_in_time_stays_a_member(lone, version):
     ids=str,
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_is_no_member_of_this_generation_is_told_so(lone, version, given, error):
-    assert Member(lone).settle().heartbeat(version, **given) is error
+def test_who_is_no_member_of_this_generation_is_told_so(broker, version, given, error):
+    assert Member(broker).settle().heartbeat(version, **given) is error
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_members_are_asked_to_join_again_while_the_group_rebalances(lone, version):
-    first, second = stable_pair(lone)
-    Member(lone).post_join(3)
+def test_members_are_asked_to_join_again_while_the_group_rebalances(broker, version):
+    first, second = stable_pair(broker)
+    Member(broker).post_join(3)
     assert first.heartbeat(version) is second.heartbeat(version) is E.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_on(lone, version):
-    old = Member(lone, instance_id="mine").settle(version=5)
-    new = Member(lone, instance_id="mine")
+def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_on(broker, version):
+    old = Member(broker, instance_id="mine").settle(version=5)
+    new = Member(broker, instance_id="mine")
     assert new.join(5).error_code == E.NONE
     assert new.heartbeat() is E.NONE
     assert old.heartbeat(version) is (E.FENCED_INSTANCE_ID if version >= 3 else E.UNKNOWN_MEMBER_ID)
@@ -58,5 +58,5 @@ def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_without_a_coordinator_members_look_for_it(version):
-    reply = Lone(**FEW).call(K.HEARTBEAT, version, group_id=GROUP, generation_id=1, member_id="m")
+    reply = MemoryBroker(**FEW).call(K.HEARTBEAT, version, group_id=GROUP, generation_id=1, member_id="m")
     assert reply.error_code == E.NOT_COORDINATOR

@@ -16,21 +16,21 @@ def resource(kind, name, *changes):
     return {"resource_type": kind, "resource_name": name, "configs": configs}
 
 
-def alter(lone, version, *resources, validate_only=False):
+def alter(broker, version, *resources, validate_only=False):
     """Alter configs and return [(type, name, error)]; every error has a message."""
-    rows = lone.call(
+    rows = broker.call(
         K.INCREMENTAL_ALTER_CONFIGS, version, resources=[*resources], validate_only=validate_only
     ).responses
     assert all(bool(row.error_message) == bool(row.error_code) for row in rows)
     return [(row.resource_type, row.resource_name, E(row.error_code)) for row in rows]
 
 
-def own(lone, kind=TOPIC, name=LEDGER):
-    return dict(lone.assembly.broker.cluster.image.configs_of(kind, name) or {})
+def own(broker, kind=TOPIC, name=LEDGER):
+    return dict(broker.assembly.broker.cluster.image.configs_of(kind, name) or {})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_operation_changes_one_config_and_leaves_the_others(lone, version):
+def test_each_operation_changes_one_config_and_leaves_the_others(broker, version):
     for changes, found in (
         (
             [("retention.ms", SET, "7"), ("cleanup.policy", SET, "compact")],
@@ -41,18 +41,18 @@ def test_each_operation_changes_one_config_and_leaves_the_others(lone, version):
         ([("retention.ms", DELETE, None)], {"cleanup.policy": "delete"}),
         ([("cleanup.policy", DELETE, "whatever")], {}),
     ):
-        assert alter(lone, version, resource(TOPIC, LEDGER, *changes)) == [(TOPIC, LEDGER, E.NONE)]
-        assert own(lone) == found
+        assert alter(broker, version, resource(TOPIC, LEDGER, *changes)) == [(TOPIC, LEDGER, E.NONE)]
+        assert own(broker) == found
 
 
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, LEDGER), (BROKER, "1"), (BROKER, ""), (GROUP, "g")])
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_kind_of_resource_is_changed_or_only_looked_at(lone, version, kind, name, validate_only):
+def test_every_kind_of_resource_is_changed_or_only_looked_at(broker, version, kind, name, validate_only):
     key = {TOPIC: "retention.ms", BROKER: "log.retention.ms", GROUP: "consumer.session.timeout.ms"}[kind]
     asked = resource(kind, name, (key, SET, "50000"))
-    assert alter(lone, version, asked, validate_only=validate_only) == [(kind, name, E.NONE)]
-    assert own(lone, kind, name) == ({} if validate_only else {key: "50000"})
+    assert alter(broker, version, asked, validate_only=validate_only) == [(kind, name, E.NONE)]
+    assert own(broker, kind, name) == ({} if validate_only else {key: "50000"})
 
 
 GOOD = ("segment.ms", SET, "9000")
@@ -94,34 +94,34 @@ BAD = [
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize(("asked", "error"), BAD)
-def test_of_a_resource_all_is_changed_or_nothing_and_the_others_are_changed(lone, asked, error, validate_only):
+def test_of_a_resource_all_is_changed_or_nothing_and_the_others_are_changed(broker, asked, error, validate_only):
     good = resource(TOPIC, ORDERS, GOOD)
-    told = alter(lone, 1, asked, good, validate_only=validate_only)
+    told = alter(broker, 1, asked, good, validate_only=validate_only)
     assert told == [(asked["resource_type"], asked["resource_name"], error), (TOPIC, ORDERS, E.NONE)]
-    assert own(lone) == {} and own(lone, TOPIC, ORDERS) == ({} if validate_only else {"segment.ms": "9000"})
+    assert own(broker) == {} and own(broker, TOPIC, ORDERS) == ({} if validate_only else {"segment.ms": "9000"})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_resource_that_is_named_twice_is_refused_each_time(lone, version):
+def test_a_resource_that_is_named_twice_is_refused_each_time(broker, version):
     asked = resource(TOPIC, LEDGER, ("retention.ms", SET, "1")), resource(TOPIC, LEDGER, ("segment.ms", SET, "1"))
-    told = alter(lone, version, asked[0], resource(GROUP, LEDGER), asked[1])
+    told = alter(broker, version, asked[0], resource(GROUP, LEDGER), asked[1])
     assert told == [(TOPIC, LEDGER, E.INVALID_REQUEST), (GROUP, LEDGER, E.NONE), (TOPIC, LEDGER, E.INVALID_REQUEST)]
-    assert own(lone) == {}
+    assert own(broker) == {}
 
 
-def test_what_cannot_be_logged_is_not_in_force(lone):
-    metadata = lone.assembly.broker.cluster.metadata_log.partition
-    lone.turns.event(lambda: metadata.take_offline("no space"))
-    told = alter(lone, 1, resource(TOPIC, LEDGER, GOOD), resource(TOPIC, ORDERS, GOOD))
+def test_what_cannot_be_logged_is_not_in_force(broker):
+    metadata = broker.assembly.broker.cluster.metadata_log.partition
+    broker.turns.event(lambda: metadata.take_offline("no space"))
+    told = alter(broker, 1, resource(TOPIC, LEDGER, GOOD), resource(TOPIC, ORDERS, GOOD))
     assert told == [(TOPIC, LEDGER, E.KAFKA_STORAGE_ERROR), (TOPIC, ORDERS, E.KAFKA_STORAGE_ERROR)]
-    assert own(lone) == {}
+    assert own(broker) == {}
 
 
 @pytest.mark.parametrize("api_key", [K.INCREMENTAL_ALTER_CONFIGS, K.ALTER_CONFIGS])
 def test_configs_are_changed_when_they_are_on_the_device(flushing, api_key):
-    flushing.lone.create_topic(LEDGER)
+    flushing.broker.create_topic(LEDGER)
     asked = resource(TOPIC, LEDGER, GOOD)
     if api_key is K.ALTER_CONFIGS:
         asked["configs"] = [{"name": "segment.ms", "value": "9000"}]
     (row,) = flushing.ask(api_key, 1, resources=[asked], validate_only=False).responses
-    assert row.error_code == E.NONE and own(flushing.lone) == {"segment.ms": "9000"}
+    assert row.error_code == E.NONE and own(flushing.broker) == {"segment.ms": "9000"}

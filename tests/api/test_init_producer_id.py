@@ -11,10 +11,10 @@ WITH_EXPECTATION = range(3, 6)
 MOST_TIMEOUT_MS = 900_000
 
 
-def init(lone, version, name=TXN, timeout_ms=60_000, **expected):
+def init(broker, version, name=TXN, timeout_ms=60_000, **expected):
     """Send InitProducerId and return (error, producer id, epoch)."""
     asked = {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
-    reply = lone.call(K.INIT_PRODUCER_ID, version, **asked, **expected)
+    reply = broker.call(K.INIT_PRODUCER_ID, version, **asked, **expected)
     return E(reply.error_code), reply.producer_id, reply.producer_epoch
 
 
@@ -23,19 +23,19 @@ def expecting(producer_id, epoch):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_idempotent_producer_gets_an_id_of_its_own_whatever_else_it_says(lone, version):
+def test_an_idempotent_producer_gets_an_id_of_its_own_whatever_else_it_says(broker, version):
     more = expecting(7, 3) if version in WITH_EXPECTATION else {}
-    given = [init(lone, version, None, timeout_ms, **more) for timeout_ms in (60_000, 0, -1, 2**31 - 1)]
+    given = [init(broker, version, None, timeout_ms, **more) for timeout_ms in (60_000, 0, -1, 2**31 - 1)]
     assert len({producer_id for _, producer_id, _ in given}) == 4
     assert {(error, epoch) for error, _, epoch in given} == {(E.NONE, 0)}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_instance_of_a_transactional_id_has_the_next_epoch_of_its_producer_id(lone, version):
-    error, producer_id, epoch = init(lone, version)
+def test_each_instance_of_a_transactional_id_has_the_next_epoch_of_its_producer_id(broker, version):
+    error, producer_id, epoch = init(broker, version)
     assert (error, epoch) == (E.NONE, 0)
-    assert init(lone, version) == (E.NONE, producer_id, 1)
-    assert init(lone, version, "another")[1] != producer_id
+    assert init(broker, version) == (E.NONE, producer_id, 1)
+    assert init(broker, version, "another")[1] != producer_id
 
 
 @pytest.mark.parametrize(
@@ -50,25 +50,25 @@ def test_each_instance_of_a_transactional_id_has_the_next_epoch_of_its_producer_
     ],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_cannot_be_is_refused_without_a_producer(lone, version, name, timeout_ms, error):
-    found = init(lone, version, name, timeout_ms)
+def test_what_cannot_be_is_refused_without_a_producer(broker, version, name, timeout_ms, error):
+    found = init(broker, version, name, timeout_ms)
     assert found[0] is error and (found[1:] == (-1, -1)) == bool(error)
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 7}, {"producer_epoch": 7}], ids=str)
 @pytest.mark.parametrize("name", [None, "", TXN])
 @pytest.mark.parametrize("version", WITH_EXPECTATION)
-def test_a_producer_is_named_by_both_numbers_or_none(lone, version, name, half):
-    assert init(lone, version, name, **half) == (E.INVALID_REQUEST, -1, -1)
+def test_a_producer_is_named_by_both_numbers_or_none(broker, version, name, half):
+    assert init(broker, version, name, **half) == (E.INVALID_REQUEST, -1, -1)
 
 
 @pytest.mark.parametrize("version", WITH_EXPECTATION)
-def test_who_has_the_producer_goes_on_with_the_next_epoch_and_may_ask_again(lone, version):
+def test_who_has_the_producer_goes_on_with_the_next_epoch_and_may_ask_again(broker, version):
     """KIP-360: a repeated request with the same id and epoch gets the same answer until another one bumps the epoch."""
-    _, producer_id, epoch = init(lone, version)
-    assert init(lone, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, 1)
-    assert init(lone, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, 1)
-    assert init(lone, version) == (E.NONE, producer_id, 2)
+    _, producer_id, epoch = init(broker, version)
+    assert init(broker, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, 1)
+    assert init(broker, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, 1)
+    assert init(broker, version) == (E.NONE, producer_id, 2)
 
 
 FENCED = [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED), (5, E.PRODUCER_FENCED)]
@@ -76,46 +76,46 @@ FENCED = [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED), (5, E.PRODUCER_
 
 @pytest.mark.parametrize(("version", "error"), FENCED)
 @pytest.mark.parametrize("other", [(1, 0), (0, 1), (0, -1)], ids=["another id", "a later epoch", "an older epoch"])
-def test_who_has_another_producer_is_fenced_in_the_words_of_its_version(lone, version, error, other):
+def test_who_has_another_producer_is_fenced_in_the_words_of_its_version(broker, version, error, other):
     for _ in range(3):
-        _, producer_id, epoch = init(lone, version)
-    assert init(lone, version, **expecting(producer_id + other[0], epoch + other[1])) == (error, -1, -1)
-    assert init(lone, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, epoch + 1)
+        _, producer_id, epoch = init(broker, version)
+    assert init(broker, version, **expecting(producer_id + other[0], epoch + other[1])) == (error, -1, -1)
+    assert init(broker, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, epoch + 1)
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_before_version_3_nobody_can_claim_to_be_somebody(lone, version):
-    _, producer_id, _ = init(lone, version)
-    assert init(lone, version, **expecting(producer_id + 9, 9)) == (E.NONE, producer_id, 1)
+def test_before_version_3_nobody_can_claim_to_be_somebody(broker, version):
+    _, producer_id, _ = init(broker, version)
+    assert init(broker, version, **expecting(producer_id + 9, 9)) == (E.NONE, producer_id, 1)
 
 
 @pytest.mark.parametrize("wait_ms", [0, 50])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_open_transaction_is_aborted_first(version, wait_ms):
     """The abort bumps the epoch, and so does the new instance, which may have to send its request again."""
-    lone = coordinating(transaction_markers_wait_ms=wait_ms)
-    producer = Producer(lone)
+    broker = coordinating(transaction_markers_wait_ms=wait_ms)
+    producer = Producer(broker)
     producer.begin(0)
     if not wait_ms:
-        assert init(lone, version) == (E.CONCURRENT_TRANSACTIONS, -1, -1)
-        lone.rest(100.0)
-    assert init(lone, version) == (E.NONE, producer.producer_id, producer.epoch + 2)
-    partition = lone.assembly.broker.cluster.partition(LEDGER, 0)
+        assert init(broker, version) == (E.CONCURRENT_TRANSACTIONS, -1, -1)
+        broker.advance(100.0)
+    assert init(broker, version) == (E.NONE, producer.producer_id, producer.epoch + 2)
+    partition = broker.assembly.broker.cluster.partition(LEDGER, 0)
     assert partition.log_end_offset == partition.last_stable_offset == 2, "the record and its marker"
     assert producer.produce(1)[0] is E.INVALID_PRODUCER_EPOCH
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_timeout_is_that_of_the_last_instance(lone, version):
+def test_the_timeout_is_that_of_the_last_instance(broker, version):
     for timeout_ms in (5_000, 7_000):
-        assert init(lone, version, timeout_ms=timeout_ms)[0] is E.NONE
-    (row,) = lone.call(K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[TXN]).transaction_states
+        assert init(broker, version, timeout_ms=timeout_ms)[0] is E.NONE
+    (row,) = broker.call(K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[TXN]).transaction_states
     assert row.transaction_timeout_ms == 7_000
 
 
 @pytest.mark.parametrize("version", [1, 5])
 def test_an_epoch_is_handed_out_when_it_is_on_the_device(flushing, version):
-    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=TXN, key_type=1)
+    flushing.broker.call_when_ready(K.FIND_COORDINATOR, 1, key=TXN, key_type=1)
     asked = {"transactional_id": TXN, "transaction_timeout_ms": 60_000}
-    flushing.lone.call_when_ready(K.INIT_PRODUCER_ID, version, **asked)
+    flushing.broker.call_when_ready(K.INIT_PRODUCER_ID, version, **asked)
     assert flushing.ask(K.INIT_PRODUCER_ID, version, **asked).producer_epoch == 1

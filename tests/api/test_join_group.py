@@ -19,8 +19,8 @@ def join(member, version, **given):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_first_member_leads_and_learns_what_all_members_said(lone, version):
-    member = Member(lone)
+def test_a_first_member_leads_and_learns_what_all_members_said(broker, version):
+    member = Member(broker)
     reply = join(member, version, protocols=(("range", b"a"), ("sticky", b"b")))
     assert (reply.error_code, reply.generation_id, reply.protocol_name) == (E.NONE, 1, "range")
     assert reply.leader == reply.member_id and reply.member_id.startswith("client-")
@@ -29,9 +29,9 @@ def test_a_first_member_leads_and_learns_what_all_members_said(lone, version):
 
 
 @pytest.mark.parametrize("version", KNOWN_ID_FIRST)
-def test_a_new_member_is_told_its_id_and_comes_back_with_it(lone, version):
+def test_a_new_member_is_told_its_id_and_comes_back_with_it(broker, version):
     """KIP-394: a client that misses this response leaves no member in the group that others wait for."""
-    member = Member(lone)
+    member = Member(broker)
     told = member.join(version)
     assert (told.error_code, told.generation_id, told.members, told.leader) == (E.MEMBER_ID_REQUIRED, -1, [], "")
     assert told.protocol_name == ("" if version < 7 else None)
@@ -40,8 +40,8 @@ def test_a_new_member_is_told_its_id_and_comes_back_with_it(lone, version):
 
 
 @pytest.mark.parametrize("version", [*range(4), *range(5, 10)])
-def test_static_members_and_old_clients_need_no_second_request(lone, version):
-    member = Member(lone, instance_id="mine")
+def test_static_members_and_old_clients_need_no_second_request(broker, version):
+    member = Member(broker, instance_id="mine")
     reply = member.join(version)
     assert reply.error_code == E.NONE
     assert reply.member_id.startswith("mine-" if version >= 5 else "client-")
@@ -62,10 +62,10 @@ REFUSED = [
 @pytest.mark.parametrize(("given", "error"), REFUSED, ids=str)
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("version", [0, 3, 4, 9])
-def test_what_cannot_be_a_member_is_refused(lone, version, settled, given, error):
+def test_what_cannot_be_a_member_is_refused(broker, version, settled, given, error):
     if settled:
-        Member(lone).settle()
-    reply = Member(lone).join(version, **given)
+        Member(broker).settle()
+    reply = Member(broker).join(version, **given)
     assert (reply.error_code, reply.generation_id, reply.leader, reply.members) == (error, -1, "", [])
 
 
@@ -78,8 +78,8 @@ def test_what_cannot_be_a_member_is_refused(lone, version, settled, given, error
     ],
     ids=["no protocol of theirs", "one of theirs", "another type"],
 )
-def test_members_of_a_group_share_a_type_and_a_protocol(lone, given, fits):
-    first, second = Member(lone).settle(), Member(lone)
+def test_members_of_a_group_share_a_type_and_a_protocol(broker, given, fits):
+    first, second = Member(broker).settle(), Member(broker)
     second.post_join(3, **given)
     if not fits:
         assert second.finish_join().error_code == E.INCONSISTENT_GROUP_PROTOCOL
@@ -88,11 +88,11 @@ def test_members_of_a_group_share_a_type_and_a_protocol(lone, given, fits):
     assert (first.finish_join().error_code, second.finish_join().error_code) == (E.NONE, E.NONE)
 
 
-def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(lone):
-    first, second = stable_pair(lone)
-    third = Member(lone)
+def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(broker):
+    first, second = stable_pair(broker)
+    third = Member(broker)
     third.post_join(3, protocols=(("range", b"three"),))
-    lone.rest(1_000)
+    broker.advance(1_000)
     assert third.client.replies == [], "the others are waited for"
     second.post_join(3)
     first.post_join(3)
@@ -105,25 +105,25 @@ def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(lone):
 
 
 @pytest.mark.parametrize(("version", "waited_ms"), [(0, 10_000), (1, 60_000)])
-def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(lone, version, waited_ms):
+def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(broker, version, waited_ms):
     """Version 1 has a rebalance timeout; before, the session timeout is used. The absent member sends heartbeats."""
-    silent, other = Member(lone).settle(version=version), Member(lone)
+    silent, other = Member(broker).settle(version=version), Member(broker)
     other.post_join(version)
     for _ in range(waited_ms // 5_000 - 1):
-        lone.rest(5_000.0)
+        broker.advance(5_000.0)
         silent.heartbeat(0)
-    lone.rest(4_000.0)
+    broker.advance(4_000.0)
     assert other.client.replies == []
-    lone.rest(2_000.0)
+    broker.advance(2_000.0)
     reply = other.finish_join()
     assert (reply.error_code, len(reply.members)) == (E.NONE, 1)
 
 
 @pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
-def test_a_static_leader_that_comes_back_may_skip_the_assignment_from_version_9_on(lone, version, skips):
+def test_a_static_leader_that_comes_back_may_skip_the_assignment_from_version_9_on(broker, version, skips):
     """KIP-814. Before, the response names the member's old id as leader, so that it does not assign."""
-    old = Member(lone, instance_id="mine").settle(version=5)
-    reply = Member(lone, instance_id="mine").join(version)
+    old = Member(broker, instance_id="mine").settle(version=5)
+    reply = Member(broker, instance_id="mine").join(version)
     assert (reply.error_code, reply.generation_id) == (E.NONE, 1)
     assert (reply.leader == reply.member_id, len(reply.members)) == ((True, 1) if skips else (False, 0))
     assert reply.leader != old.member_id or not skips
@@ -131,19 +131,19 @@ def test_a_static_leader_that_comes_back_may_skip_the_assignment_from_version_9_
 
 
 def test_a_group_that_is_full_takes_nobody():
-    lone = coordinating(group_max_size=1)
-    Member(lone).settle()
-    assert Member(lone).join(3).error_code == E.GROUP_MAX_SIZE_REACHED
+    broker = coordinating(group_max_size=1)
+    Member(broker).settle()
+    assert Member(broker).join(3).error_code == E.GROUP_MAX_SIZE_REACHED
 
 
 def test_a_first_generation_waits_a_moment_for_others():
-    lone = coordinating(group_initial_rebalance_delay_ms=500)
-    members = [Member(lone), Member(lone)]
+    broker = coordinating(group_initial_rebalance_delay_ms=500)
+    members = [Member(broker), Member(broker)]
     for member in members:
         member.post_join(3)
-        lone.rest(400.0)
+        broker.advance(400.0)
         assert member.client.replies == []
-    lone.rest(700.0)
+    broker.advance(700.0)
     assert {member.finish_join().generation_id for member in members} == {1}
 
 
@@ -157,8 +157,8 @@ def test_a_first_generation_waits_a_moment_for_others():
         ("somewhere", "/somewhere"),
     ],
 )
-def test_a_member_is_shown_with_the_address_that_it_came_from(lone, address, shown):
+def test_a_member_is_shown_with_the_address_that_it_came_from(broker, address, shown):
     """The address has the form of Java's `InetAddress.toString`."""
-    Member(lone, address=address).settle()
-    (group,) = lone.call(K.DESCRIBE_GROUPS, 0, groups=[GROUP]).groups
+    Member(broker, address=address).settle()
+    (group,) = broker.call(K.DESCRIBE_GROUPS, 0, groups=[GROUP]).groups
     assert group.members[0].client_host == shown

@@ -11,22 +11,22 @@ EVERY = {("empty", "", "Empty"), ("stable", "consumer", "Stable"), ("joining", "
 
 
 @pytest.fixture
-def lone(lone):
-    commit(lone, (LEDGER, 0, 5), group_id="empty")
-    Member(lone, "stable").settle()
-    Member(lone, "joining").join(protocol_type="connect")
-    return lone
+def broker(broker):
+    commit(broker, (LEDGER, 0, 5), group_id="empty")
+    Member(broker, "stable").settle()
+    Member(broker, "joining").join(protocol_type="connect")
+    return broker
 
 
-def list_groups(lone, version, *states):
-    reply = lone.call(K.LIST_GROUPS, version, states_filter=[*states])
+def list_groups(broker, version, *states):
+    reply = broker.call(K.LIST_GROUPS, version, states_filter=[*states])
     assert reply.error_code == E.NONE
     return {(row.group_id, row.protocol_type, row.group_state) for row in reply.groups}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_group_is_listed_with_its_state_from_version_4_on(lone, version):
-    assert list_groups(lone, version) == {(*row[:2], row[2] if version >= 4 else "") for row in EVERY}
+def test_every_group_is_listed_with_its_state_from_version_4_on(broker, version):
+    assert list_groups(broker, version) == {(*row[:2], row[2] if version >= 4 else "") for row in EVERY}
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_every_group_is_listed_with_its_state_from_version_4_on(lone, version):
         (["Sleeping"], set()),
     ],
 )
-def test_states_filter_in_any_case(lone, states, found):
-    assert {row[0] for row in list_groups(lone, 4, *states)} == found
-    assert len(list_groups(lone, 3, *states)) == 3, "the version has no filter"
+def test_states_filter_in_any_case(broker, states, found):
+    assert {row[0] for row in list_groups(broker, 4, *states)} == found
+    assert len(list_groups(broker, 3, *states)) == 3, "the version has no filter"
 
 
-def test_a_group_that_was_deleted_is_not_listed(lone):
-    lone.call(K.DELETE_GROUPS, 2, groups_names=["empty"])
-    assert {row[0] for row in list_groups(lone, 4)} == {"stable", "joining"}
+def test_a_group_that_was_deleted_is_not_listed(broker):
+    broker.call(K.DELETE_GROUPS, 2, groups_names=["empty"])
+    assert {row[0] for row in list_groups(broker, 4)} == {"stable", "joining"}

@@ -9,17 +9,17 @@ from ottla.broker.non_kafka import AGAIN_MS, MOST_ADDRESSES, NonKafkaClients
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 E = ErrorCode
 
 
 @pytest.fixture
-def lone():
-    made = Lone(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
+def broker():
+    made = MemoryBroker(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
     for key, key_type in (("orders", 1), ("g", 0)):
         made.ask(ApiKey.FIND_COORDINATOR, 1, message(ApiKey.FIND_COORDINATOR, 1, key=key, key_type=key_type))
-    made.rest(100.0)
+    made.advance(100.0)
     return made
 
 
@@ -36,13 +36,13 @@ def new_lines(caplog):
     return lines
 
 
-def init(lone, transactional_id="orders", timeout_ms=60_000, version=4, producer_id=-1, epoch=-1):
+def init(broker, transactional_id="orders", timeout_ms=60_000, version=4, producer_id=-1, epoch=-1):
     fields = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
     asked = message(ApiKey.INIT_PRODUCER_ID, version, **fields, producer_id=producer_id, producer_epoch=epoch)
-    return lone.ask(ApiKey.INIT_PRODUCER_ID, version, asked)
+    return broker.ask(ApiKey.INIT_PRODUCER_ID, version, asked)
 
 
-def add(lone, producer, epoch):
+def add(broker, producer, epoch):
     topics = [{"name": "ledger", "partitions": [0]}]
     asked = message(
         ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -52,52 +52,52 @@ def add(lone, producer, epoch):
         v3_and_below_producer_epoch=epoch,
         v3_and_below_topics=topics,
     )
-    return lone.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, asked)
+    return broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, asked)
 
 
-def test_a_topic_that_is_made_and_deleted(lone, new_lines):
+def test_a_topic_that_is_made_and_deleted(broker, new_lines):
     new_lines()
-    lone.create_topic("ledger", 3)
+    broker.create_topic("ledger", 3)
     (line,) = new_lines()
     assert re.fullmatch(r"Created topic ledger with 3 partitions and topic id [\w-]{22}", line)
     asked = message(ApiKey.DELETE_TOPICS, 5, topic_names=["ledger"], timeout_ms=1)
-    lone.ask(ApiKey.DELETE_TOPICS, 5, asked)
+    broker.ask(ApiKey.DELETE_TOPICS, 5, asked)
     assert new_lines() == ["Deleted topic ledger"]
 
 
-def test_who_has_which_epoch_and_whom_that_fences(lone, new_lines):
-    lone.create_topic("ledger")
-    first = init(lone)
+def test_who_has_which_epoch_and_whom_that_fences(broker, new_lines):
+    broker.create_topic("ledger")
+    first = init(broker)
     new_lines()
-    second = init(lone)
+    second = init(broker)
     assert new_lines() == [
         f"Initialized transactionalId orders with producerId {first.producer_id} and producer epoch 1 for client "
         "client at client:0; lower epochs are fenced"
     ]
-    assert add(lone, second, 0).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    assert add(broker, second, 0).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
     assert new_lines() == [
         "Fenced client client at client:0: AddPartitionsToTxn answered PRODUCER_FENCED, transactional_id orders, "
         f"producer_id {first.producer_id}, producer_epoch 0"
     ]
     fields = {"transactional_id": "orders", "producer_id": first.producer_id, "producer_epoch": 0, "committed": True}
-    assert lone.ask(ApiKey.END_TXN, 3, message(ApiKey.END_TXN, 3, **fields)).error_code == E.PRODUCER_FENCED
+    assert broker.ask(ApiKey.END_TXN, 3, message(ApiKey.END_TXN, 3, **fields)).error_code == E.PRODUCER_FENCED
     assert new_lines() == [
         "Fenced client client at client:0: EndTxn answered PRODUCER_FENCED, transactional_id orders, "
         f"producer_id {first.producer_id}, producer_epoch 0"
     ]
-    assert init(lone, producer_id=first.producer_id, epoch=0).error_code == E.PRODUCER_FENCED
+    assert init(broker, producer_id=first.producer_id, epoch=0).error_code == E.PRODUCER_FENCED
     assert new_lines() == [
         f"Fenced client client at client:0: producerId {first.producer_id}, producer epoch 0 of transactionalId orders "
         "is not the current one"
     ]
 
 
-def test_an_open_transaction_that_a_new_instance_ends(lone, new_lines):
-    lone.create_topic("ledger")
-    first = init(lone)
-    add(lone, first, 0)
+def test_an_open_transaction_that_a_new_instance_ends(broker, new_lines):
+    broker.create_topic("ledger")
+    first = init(broker)
+    add(broker, first, 0)
     new_lines()
-    init(lone)
+    init(broker)
     lines = new_lines()
     assert lines[0] == (
         f"Aborting the open transaction of transactionalId orders: it is initialized again. ProducerId "
@@ -105,25 +105,25 @@ def test_an_open_transaction_that_a_new_instance_ends(lone, new_lines):
     )
 
 
-def test_a_timeout_that_is_refused_with_the_option_that_says_so(lone, new_lines):
+def test_a_timeout_that_is_refused_with_the_option_that_says_so(broker, new_lines):
     new_lines()
-    assert init(lone, timeout_ms=3_600_000).error_code == E.INVALID_TRANSACTION_TIMEOUT
+    assert init(broker, timeout_ms=3_600_000).error_code == E.INVALID_TRANSACTION_TIMEOUT
     assert new_lines() == [
         "Refused transactionalId orders of client client at client:0: a transaction timeout of 3600000 ms is not from "
         "1 to 900000 (transaction.max.timeout.ms)"
     ]
 
 
-def test_a_name_of_any_size_takes_a_hundred_characters(lone, new_lines):
+def test_a_name_of_any_size_takes_a_hundred_characters(broker, new_lines):
     new_lines()
-    init(lone, transactional_id="x" * 20_000)
-    init(lone, transactional_id="x" * 20_000, timeout_ms=-1)
+    init(broker, transactional_id="x" * 20_000)
+    init(broker, transactional_id="x" * 20_000, timeout_ms=-1)
     lines = new_lines()
     assert len(lines) == 2 and all(len(line) < 400 for line in lines)
 
 
-def join(lone, member_id="", instance=None, protocol=b"", reason="a test", name="client"):
-    client = lone.client(name)
+def join(broker, member_id="", instance=None, protocol=b"", reason="a test", name="client"):
+    client = broker.client(name)
     client.send(
         ApiKey.JOIN_GROUP,
         8,
@@ -139,11 +139,11 @@ def join(lone, member_id="", instance=None, protocol=b"", reason="a test", name=
     return client
 
 
-def test_a_group_from_its_first_member_to_its_last(lone, new_lines):
+def test_a_group_from_its_first_member_to_its_last(broker, new_lines):
     new_lines()
-    (known,) = join(lone).replies
+    (known,) = join(broker).replies
     assert known.error_code == E.MEMBER_ID_REQUIRED and new_lines() == []
-    joining = join(lone, known.member_id)
+    joining = join(broker, known.member_id)
     assert new_lines() == [
         "Group g: preparing to rebalance in state Empty with old generation 0 (reason: adding new member "
         f"{known.member_id} of /client; client reason: a test)",
@@ -152,14 +152,14 @@ def test_a_group_from_its_first_member_to_its_last(lone, new_lines):
     assert joining.replies[0].generation_id == 1
     sync = {"group_id": "g", "generation_id": 1, "member_id": known.member_id, "group_instance_id": None}
     assignments = [{"member_id": known.member_id, "assignment": b"all"}]
-    lone.ask(ApiKey.SYNC_GROUP, 3, message(ApiKey.SYNC_GROUP, 3, **sync, assignments=assignments))
+    broker.ask(ApiKey.SYNC_GROUP, 3, message(ApiKey.SYNC_GROUP, 3, **sync, assignments=assignments))
     assert new_lines() == [
         f"Group g: assignment of generation 1 received from leader {known.member_id} for 1 members, 0 of which are "
         "static"
     ]
     member = {"member_id": known.member_id, "group_instance_id": None, "reason": "closed"}
-    lone.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=[member]))
-    lone.rest(1_000.0)
+    broker.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=[member]))
+    broker.advance(1_000.0)
     assert new_lines() == [
         "Group g: preparing to rebalance in state Stable with old generation 1 (reason: member "
         f"{known.member_id} left on LeaveGroup; client reason: closed)",
@@ -167,11 +167,11 @@ def test_a_group_from_its_first_member_to_its_last(lone, new_lines):
     ]
 
 
-def test_a_member_that_falls_silent(lone, new_lines):
-    join(lone, instance="i")
-    lone.rest(4_000.0)
+def test_a_member_that_falls_silent(broker, new_lines):
+    join(broker, instance="i")
+    broker.advance(4_000.0)
     new_lines()
-    lone.rest(40_000.0)
+    broker.advance(40_000.0)
     silent, *_ = new_lines()
     assert re.fullmatch(
         r"Group g: preparing to rebalance in state CompletingRebalance with old generation 1 \(reason: "
@@ -180,12 +180,12 @@ def test_a_member_that_falls_silent(lone, new_lines):
     )
 
 
-def test_members_that_go_together_are_named_in_one_line(lone, new_lines):
+def test_members_that_go_together_are_named_in_one_line(broker, new_lines):
     for number in range(8):
-        join(lone, instance=f"i{number}", name=f"c{number}")
+        join(broker, instance=f"i{number}", name=f"c{number}")
     new_lines()
     members = [{"member_id": "", "group_instance_id": f"i{number}", "reason": None} for number in range(8)]
-    lone.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=members))
+    broker.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=members))
     (left,) = [line for line in new_lines() if "LeaveGroup" in line]
     assert "members i0-" in left and "i4-" in left and "i5-" not in left
     assert left.endswith(" and 3 more left on LeaveGroup")
@@ -204,27 +204,27 @@ def test_members_that_go_together_are_named_in_one_line(lone, new_lines):
     ],
     ids=["tls", "http", "http2", "nothing"],
 )
-def test_a_stranger_is_named(lone, new_lines, sent, named):
+def test_a_stranger_is_named(broker, new_lines, sent, named):
     new_lines()
-    client = lone.client("there:5")
+    client = broker.client("there:5")
     client._link.send(sent)
-    lone.rest(10.0)
+    broker.advance(10.0)
     assert client.closed
     (line,) = new_lines()
     assert line.startswith("Closing the connection of there") and named in line
 
 
-def test_a_stranger_is_told_of_once_a_minute(lone, new_lines):
+def test_a_stranger_is_told_of_once_a_minute(broker, new_lines):
     new_lines()
     for _ in range(5):
-        client = lone.client("there")
+        client = broker.client("there")
         client._link.send(b"GET / HTTP/1.1\r\n\r\n")
-        lone.rest(10.0)
+        broker.advance(10.0)
         assert client.closed
     assert len(new_lines()) == 1
-    lone.rest(AGAIN_MS)
-    lone.client("there")._link.send(b"GET / HTTP/1.1\r\n\r\n")
-    lone.rest(10.0)
+    broker.advance(AGAIN_MS)
+    broker.client("there")._link.send(b"GET / HTTP/1.1\r\n\r\n")
+    broker.advance(10.0)
     assert len([line for line in new_lines() if "HTTP" in line]) == 1
 
 

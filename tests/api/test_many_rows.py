@@ -10,7 +10,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import furnish, message
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 from tests.unit.broker.test_bounded import SIZE
 
 MANY = 5_000
@@ -51,61 +51,62 @@ def requests(count):
     yield K.SYNC_GROUP, 4, {**IN_GROUP, "group_instance_id": None, "assignments": given}
 
 
+SMALL = SIZE._replace(topics=2, partitions=2, groups=1, ids=1, offsets=1, logs=1, records=1)
 CASES = range(len([*requests(1)]))
 IDS = [f"{api.title} {version}" for api, version, _ in requests(1)]
 
 
 @pytest.fixture(scope="module")
-def lone():
-    lone = Lone()
-    furnish(lone.ask, lone.rest, SIZE._replace(topics=2, partitions=2, groups=1, ids=1, offsets=1, logs=1, records=1))
+def broker():
+    broker = MemoryBroker()
+    furnish(broker.ask, broker.advance, SMALL)
     for key, version, fields in requests(1):  # the first use of a version costs more
-        lone.serve(message(key, version, **fields), version)
-    return lone
+        broker.serve(message(key, version, **fields), version)
+    return broker
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_many_rows_are_answered_in_shares(lone, case):
+def test_many_rows_are_answered_in_shares(broker, case):
     key, version, fields = [*requests(MANY)][case]
-    weight = lone.weigh(message(key, version, **fields), version)
+    weight = broker.weigh(message(key, version, **fields), version)
     assert weight.us < MOST_US and weight.uncharged_calls < MOST_UNCHARGED_CALLS
-    assert lone.bugs == []
+    assert broker.bugs == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_what_is_written_in_shares_is_what_is_written_at_once(lone, case, monkeypatch):
+def test_what_is_written_in_shares_is_what_is_written_at_once(broker, case, monkeypatch):
     key, version, fields = [*requests(reply.FEW_ROWS + 1)][case]
-    in_shares = lone.serve(message(key, version, **fields), version)
+    in_shares = broker.serve(message(key, version, **fields), version)
     for module in (reply, add_partitions_to_txn):
         monkeypatch.setattr(module, "FEW_ROWS", MANY)
-    assert lone.serve(message(key, version, **fields), version) == in_shares
+    assert broker.serve(message(key, version, **fields), version) == in_shares
     codec.decode_response(key, version, in_shares[4:])
 
 
 def test_names_are_looked_through_in_shares_and_the_last_mention_counts():
-    lone, found = Lone(), []
+    broker, found = MemoryBroker(), []
     rows = [("twice", 1), *((f"name-{number}", 0) for number in range(MANY)), ("twice", 2)]
-    looking = index_last_rows(lone.turns, rows, lambda row: row[0])
-    lone.turns.event(lambda: lone.turns.start(looking, found.append, lone.bugs.append))
+    looking = index_last_rows(broker.turns, rows, lambda row: row[0])
+    broker.turns.event(lambda: broker.turns.start(looking, found.append, broker.bugs.append))
     assert found == []  # it rests
-    lone.rest(100.0)
+    broker.advance(100.0)
     (last,) = found
     assert [*last] == [name for name, _ in rows[:-1]] and last["twice"] == ("twice", 2)
 
 
 def test_members_leave_that_stand_far_apart_in_the_request():
-    lone = Lone(group_initial_rebalance_delay_ms=0)
-    furnish(lone.ask, lone.rest, SIZE._replace(topics=2, partitions=2, groups=1, ids=1, offsets=1, logs=1, records=1))
+    broker = MemoryBroker(group_initial_rebalance_delay_ms=0)
+    furnish(broker.ask, broker.advance, SMALL)
     for name in ("first", "last"):
         asked = {"group_id": "g", "group_instance_id": name, "member_id": "", "protocol_type": "consumer"}
         asked |= {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 500}
         protocols = [{"name": "range", "metadata": b""}]
-        joined = lone.ask(K.JOIN_GROUP, 5, message(K.JOIN_GROUP, 5, **asked, protocols=protocols))
+        joined = broker.ask(K.JOIN_GROUP, 5, message(K.JOIN_GROUP, 5, **asked, protocols=protocols))
         assert joined.error_code == 0
     nobody = [{"member_id": f"nobody-{number}"} for number in range(2 * MEMBERS_AT_ONCE)]
     who = [{"member_id": "", "group_instance_id": name} for name in ("first", "last")]
-    left = lone.ask(K.LEAVE_GROUP, 4, message(K.LEAVE_GROUP, 4, group_id="g", members=[who[0], *nobody, who[1]]))
+    left = broker.ask(K.LEAVE_GROUP, 4, message(K.LEAVE_GROUP, 4, group_id="g", members=[who[0], *nobody, who[1]]))
     errors = [member.error_code for member in left.members]
     assert left.error_code == 0 and errors == [0, *[E.UNKNOWN_MEMBER_ID] * len(nobody), 0]
-    described = lone.ask(K.DESCRIBE_GROUPS, 4, message(K.DESCRIBE_GROUPS, 4, groups=["g"]))
+    described = broker.ask(K.DESCRIBE_GROUPS, 4, message(K.DESCRIBE_GROUPS, 4, groups=["g"]))
     assert described.groups[0].group_state == "Empty"

@@ -8,14 +8,14 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
 from tests.api.callers import LEDGER, LEDGER_PARTITIONS, ORDERS
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 
 def test_a_topic_that_is_asked_for_by_two_ids_is_created_once():
-    lone = Lone()
+    broker = MemoryBroker()
     topics = [{"name": "new", "topic_id": UUID(int=number)} for number in (7, 8)]
-    reply = lone.ask(ApiKey.METADATA, 10, message(ApiKey.METADATA, 10, topics=topics, allow_auto_topic_creation=True))
-    cluster = lone.assembly.broker.cluster
+    reply = broker.ask(ApiKey.METADATA, 10, message(ApiKey.METADATA, 10, topics=topics, allow_auto_topic_creation=True))
+    cluster = broker.assembly.broker.cluster
     topic = cluster.topics["new"]
     assert {row.error_code for row in reply.topics} == {E.NONE}
     assert [*cluster.topics_by_id.values()] == [topic]
@@ -26,25 +26,25 @@ VERSIONS = range(13)
 NO_ID = UUID(int=0)
 
 
-def metadata(lone, version, topics=None, **more):
+def metadata(broker, version, topics=None, **more):
     rows = topics and [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
-    return lone.call(ApiKey.METADATA, version, topics=rows, **{"allow_auto_topic_creation": False} | more)
+    return broker.call(ApiKey.METADATA, version, topics=rows, **{"allow_auto_topic_creation": False} | more)
 
 
 def name_topics(*names):
     return [(name, NO_ID) for name in names]
 
 
-def id_of(lone, name):
-    return UUID(bytes=bytes(lone.assembly.broker.cluster.topics[name].topic_id))
+def id_of(broker, name):
+    return UUID(bytes=bytes(broker.assembly.broker.cluster.topics[name].topic_id))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_this_broker_leads_every_partition(lone, version):
-    reply = metadata(lone, version, name_topics(LEDGER))
-    broker = lone.assembly.broker
+def test_this_broker_leads_every_partition(broker, version):
+    reply = metadata(broker, version, name_topics(LEDGER))
+    parts = broker.assembly.broker
     told = [(each.node_id, each.host, each.port, each.rack) for each in reply.brokers]
-    assert told == [broker.endpoints["PLAINTEXT"]]
+    assert told == [parts.endpoints["PLAINTEXT"]]
     (topic,) = reply.topics
     assert (topic.error_code, topic.name) == (E.NONE, LEDGER)
     assert [
@@ -54,23 +54,23 @@ def test_this_broker_leads_every_partition(lone, version):
     if version >= 1:
         assert (reply.controller_id, topic.is_internal) == (1, False)
     if version >= 2:
-        assert reply.cluster_id == broker.logs.properties.cluster_id
+        assert reply.cluster_id == parts.logs.properties.cluster_id
     if version >= 7:
         assert {row.leader_epoch for row in topic.partitions} == {0}
     if version >= 10:
-        assert topic.topic_id == id_of(lone, LEDGER)
+        assert topic.topic_id == id_of(broker, LEDGER)
 
 
 @pytest.mark.parametrize(
     ("version", "topics", "every"), [(0, [], True), (1, [], False), (1, None, True), (12, None, True), (12, [], False)]
 )
-def test_what_asks_for_all_topics(lone, version, topics, every):
-    names = {topic.name for topic in metadata(lone, version, topics).topics}
+def test_what_asks_for_all_topics(broker, version, topics, every):
+    names = {topic.name for topic in metadata(broker, version, topics).topics}
     assert names == ({LEDGER, ORDERS, "__consumer_offsets", "__transaction_state"} if every else set())
 
 
-def test_internal_topics_are_told_apart(lone):
-    found = {topic.name: topic.is_internal for topic in metadata(lone, 1).topics}
+def test_internal_topics_are_told_apart(broker):
+    found = {topic.name: topic.is_internal for topic in metadata(broker, 1).topics}
     assert found == {LEDGER: False, ORDERS: False, "__consumer_offsets": True, "__transaction_state": True}
 
 
@@ -86,33 +86,33 @@ def test_internal_topics_are_told_apart(lone):
 )
 def test_an_absent_topic_is_made_where_both_sides_want_it(allowed, option, version, made):
     """Before version 4 a request has no field for it."""
-    lone = Lone(auto_create_topics_enable=option, num_partitions=3)
-    rows = metadata(lone, version, name_topics("new", "a/b", "new"), allow_auto_topic_creation=allowed).topics
+    broker = MemoryBroker(auto_create_topics_enable=option, num_partitions=3)
+    rows = metadata(broker, version, name_topics("new", "a/b", "new"), allow_auto_topic_creation=allowed).topics
     assert [(row.name, E(row.error_code), len(row.partitions)) for row in rows] == [
         ("new", E.NONE, 3) if made else ("new", E.UNKNOWN_TOPIC_OR_PARTITION, 0),
         ("a/b", E.INVALID_TOPIC_EXCEPTION, 0),
     ]
-    assert ("new" in lone.assembly.broker.cluster.topics) == made
+    assert ("new" in broker.assembly.broker.cluster.topics) == made
 
 
 @pytest.mark.parametrize("name", ["my_topic", "__cluster_metadata"])
 def test_a_topic_that_nobody_may_create_is_not_made(name):
-    lone = Lone()
-    lone.create_topic("my.topic")
-    (row,) = metadata(lone, 4, name_topics(name), allow_auto_topic_creation=True).topics
+    broker = MemoryBroker()
+    broker.create_topic("my.topic")
+    (row,) = metadata(broker, 4, name_topics(name), allow_auto_topic_creation=True).topics
     assert row.error_code == E.INVALID_TOPIC_EXCEPTION
 
 
 def test_internal_topics_are_made_as_they_must_be():
-    lone = Lone(offsets_topic_num_partitions=7)
-    (row,) = metadata(lone, 4, name_topics("__consumer_offsets"), allow_auto_topic_creation=True).topics
+    broker = MemoryBroker(offsets_topic_num_partitions=7)
+    (row,) = metadata(broker, 4, name_topics("__consumer_offsets"), allow_auto_topic_creation=True).topics
     assert (row.error_code, len(row.partitions), row.is_internal) == (E.NONE, 7, True)
 
 
 @pytest.mark.parametrize(("version", "nameless"), [(10, ""), (11, ""), (12, None)])
-def test_ids_stand_for_topics_from_version_10_on(lone, version, nameless):
-    strange, ledger_id = UUID(int=77), id_of(lone, LEDGER)
-    rows = metadata(lone, version, [("", strange), ("", ledger_id)]).topics
+def test_ids_stand_for_topics_from_version_10_on(broker, version, nameless):
+    strange, ledger_id = UUID(int=77), id_of(broker, LEDGER)
+    rows = metadata(broker, version, [("", strange), ("", ledger_id)]).topics
     assert [(row.name, row.topic_id, E(row.error_code)) for row in rows] == [
         (nameless, strange, E.UNKNOWN_TOPIC_ID),
         (LEDGER, ledger_id, E.NONE),
@@ -120,17 +120,17 @@ def test_ids_stand_for_topics_from_version_10_on(lone, version, nameless):
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_what_is_named_twice_is_answered_once(lone, version):
+def test_what_is_named_twice_is_answered_once(broker, version):
     """Below version 10 two rows cannot differ by topic id."""
-    rows = metadata(lone, version, [*name_topics(ORDERS, LEDGER, ORDERS)]).topics
+    rows = metadata(broker, version, [*name_topics(ORDERS, LEDGER, ORDERS)]).topics
     assert [row.name for row in rows] == [ORDERS, LEDGER]
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
 @pytest.mark.parametrize("version", range(8, 13))
-def test_operations_are_told_to_who_asks_for_them_those_of_the_cluster_up_to_version_10(lone, version, asked_for):
+def test_operations_are_told_to_who_asks_for_them_those_of_the_cluster_up_to_version_10(broker, version, asked_for):
     include = {f"include_{what}_authorized_operations": asked_for for what in ("cluster", "topic")}
-    reply = metadata(lone, version, name_topics(LEDGER, "none"), **include)
+    reply = metadata(broker, version, name_topics(LEDGER, "none"), **include)
     of_topic = {3, 4, 5, 6, 7, 8, 10, 11} if asked_for else None
     assert [row.authorized_operations for row in reply.topics] == [of_topic] * 2
     if version <= 10:
@@ -143,17 +143,17 @@ def test_a_topic_is_there_when_it_is_on_the_device(flushing):
     assert row.error_code == E.NONE
 
 
-def test_what_cannot_be_logged_is_not_made(lone):
-    broker = lone.assembly.broker
-    lone.turns.event(lambda: broker.cluster.metadata_log.partition.take_offline("no space"))
-    (row,) = metadata(lone, 4, name_topics("new"), allow_auto_topic_creation=True).topics
+def test_what_cannot_be_logged_is_not_made(broker):
+    parts = broker.assembly.broker
+    broker.turns.event(lambda: parts.cluster.metadata_log.partition.take_offline("no space"))
+    (row,) = metadata(broker, 4, name_topics("new"), allow_auto_topic_creation=True).topics
     assert row.error_code == E.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_partition_that_is_offline_has_no_leader(lone, version):
-    lone.turns.event(lambda: lone.assembly.broker.cluster.partition(LEDGER, 1).take_offline("bad batch"))
-    (topic,) = metadata(lone, version, name_topics(LEDGER)).topics
+def test_a_partition_that_is_offline_has_no_leader(broker, version):
+    broker.turns.event(lambda: broker.assembly.broker.cluster.partition(LEDGER, 1).take_offline("bad batch"))
+    (topic,) = metadata(broker, version, name_topics(LEDGER)).topics
     rows = [(row.error_code, row.leader_id, row.replica_nodes, row.isr_nodes) for row in topic.partitions]
     sound, offline = (E.NONE, 1, [1], [1]), (E.LEADER_NOT_AVAILABLE, -1, [1], [])
     assert topic.error_code == E.NONE
@@ -162,7 +162,7 @@ def test_a_partition_that_is_offline_has_no_leader(lone, version):
         assert [row.offline_replicas for row in topic.partitions] == [[1] if row == offline else [] for row in rows]
 
 
-def test_no_partition_of_an_offline_directory_has_a_leader(lone):
-    lone.turns.event(lambda: lone.assembly.broker.logs.fail_unless_short(OSError(5, "Input/output error")))
-    (topic,) = metadata(lone, 8, name_topics(LEDGER)).topics
+def test_no_partition_of_an_offline_directory_has_a_leader(broker):
+    broker.turns.event(lambda: broker.assembly.broker.logs.fail_unless_short(OSError(5, "Input/output error")))
+    (topic,) = metadata(broker, 8, name_topics(LEDGER)).topics
     assert {(row.error_code, row.leader_id) for row in topic.partitions} == {(E.LEADER_NOT_AVAILABLE, -1)}

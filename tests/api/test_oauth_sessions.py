@@ -8,7 +8,7 @@ import pytest
 from ottla.broker.config import Listener
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.guests import NAME, REFUSED_MS, Guest
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 UNSECURED = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -17,19 +17,19 @@ UNSECURED = (
 
 @pytest.fixture
 def guest():
-    lone = Lone(
+    broker = MemoryBroker(
         listeners=(Listener(NAME, "127.0.0.1", 9092),),
         sasl_enabled_mechanisms="OAUTHBEARER",
         listener_options={NAME: {"oauthbearer.sasl.server.callback.handler.class": UNSECURED}},
     )
-    made = Guest(lone)
+    made = Guest(broker)
     yield made
-    assert lone.bugs == []
+    assert broker.bugs == []
 
 
 def for_ms(guest, lifetime_ms, name="alice"):
     """Return a message with a token that is valid for that time."""
-    ends_s = guest.lone.assembly.broker.clock.now_ms() / 1000 + lifetime_ms / 1000
+    ends_s = guest.broker.assembly.broker.clock.now_ms() / 1000 + lifetime_ms / 1000
     parts = (json.dumps(part).encode() for part in ({"alg": "none"}, {"sub": name, "exp": ends_s}))
     token = ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
     return f"n,,\x01auth=Bearer {token}.\x01\x01".encode()
@@ -44,23 +44,23 @@ def test_a_session_ends_with_its_token(guest):
     reply = log_in(guest, for_ms(guest, 10_000))
     assert (reply.error_code, guest.principal) == (E.NONE, "User:alice")
     assert 9_990 < reply.session_lifetime_ms <= 10_000
-    guest.lone.rest(9_900)
+    guest.broker.advance(9_900)
     assert guest.works()
-    guest.lone.rest(200)
+    guest.broker.advance(200)
     assert not guest.works() and guest.closed
 
 
 def test_another_token_keeps_it(guest):
     log_in(guest, for_ms(guest, 10_000))
-    guest.lone.rest(9_000)
+    guest.broker.advance(9_000)
     assert log_in(guest, for_ms(guest, 60_000)).session_lifetime_ms > 59_000
-    guest.lone.rest(30_000)
+    guest.broker.advance(30_000)
     assert guest.works()
 
 
 def test_a_token_of_another_user_does_not(guest):
     log_in(guest, for_ms(guest, 10_000))
-    guest.lone.rest(5_000)
+    guest.broker.advance(5_000)
     assert log_in(guest, for_ms(guest, 60_000, "bob"), REFUSED_MS).error_code == E.SASL_AUTHENTICATION_FAILED
     assert guest.closed
 

@@ -6,19 +6,19 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import GROUP, LEDGER, OF_NOBODY, ORDERS, Producer, commit, fetch_offsets
 from tests.api.conftest import SLOW_SYNC_MS
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 NOTHING = (-1, -1, "")
 
 
 @pytest.fixture
-def lone(lone):
+def broker(broker):
     """Return a broker where one group has committed in two topics, and another group in one."""
     row = {"partition_index": 1, "committed_offset": 5, "committed_leader_epoch": 3, "committed_metadata": "said"}
-    lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
-    commit(lone, (LEDGER, 0, 4), (ORDERS, 0, 6))
-    commit(lone, (LEDGER, 0, 9), group_id="other")
-    return lone
+    broker.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
+    commit(broker, (LEDGER, 0, 4), (ORDERS, 0, 6))
+    commit(broker, (LEDGER, 0, 9), group_id="other")
+    return broker
 
 
 def build_topics(*topics):
@@ -42,71 +42,71 @@ def found(topics):
     ]
 
 
-def fetch(lone, version, topics, group_id=GROUP, **more):
+def fetch(broker, version, topics, group_id=GROUP, **more):
     """Fetch the offsets of one group and return (error, topics), in any version."""
     if version < 8:
-        reply = lone.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, **more)
+        reply = broker.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, **more)
         return E(reply.error_code if version >= 2 else 0), found(reply.topics)
-    reply = lone.call(K.OFFSET_FETCH, version, groups=[{"group_id": group_id, "topics": topics}], **more)
+    reply = broker.call(K.OFFSET_FETCH, version, groups=[{"group_id": group_id, "topics": topics}], **more)
     (group,) = reply.groups
     assert group.group_id == group_id
     return E(group.error_code), found(group.topics)
 
 
 @pytest.mark.parametrize("version", range(1, 9))
-def test_what_is_committed_is_told_in_the_order_asked_and_once(lone, version):
+def test_what_is_committed_is_told_in_the_order_asked_and_once(broker, version):
     topics = build_topics((LEDGER, [1, 2, 1]), ("none", [0]), (ORDERS, []), (LEDGER, [0, 2]))
     epoch = 3 if version >= 5 else -1
     rows = [(1, E.NONE, (5, epoch, "said")), (2, E.NONE, NOTHING), (0, E.NONE, (4, -1, ""))]
     none = ("none", [(0, E.NONE, NOTHING)])
-    assert fetch(lone, version, topics) == (E.NONE, [(LEDGER, rows), none, (ORDERS, [])])
+    assert fetch(broker, version, topics) == (E.NONE, [(LEDGER, rows), none, (ORDERS, [])])
 
 
 @pytest.mark.parametrize("version", range(2, 9))
-def test_a_null_list_asks_for_everything(lone, version):
-    error, topics = fetch(lone, version, None)
+def test_a_null_list_asks_for_everything(broker, version):
+    error, topics = fetch(broker, version, None)
     assert error is E.NONE
     assert {(name, row[0]): row[2][0] for name, rows in topics for row in rows} == {
         (LEDGER, 0): 4,
         (LEDGER, 1): 5,
         (ORDERS, 0): 6,
     }
-    assert fetch(lone, version, None, group_id="nobody") == (E.NONE, [])
+    assert fetch(broker, version, None, group_id="nobody") == (E.NONE, [])
 
 
 @pytest.mark.parametrize("version", range(1, 9))
-def test_an_empty_list_asks_for_nothing_and_a_group_that_is_not_there_has_nothing(lone, version):
-    assert fetch(lone, version, []) == (E.NONE, [])
+def test_an_empty_list_asks_for_nothing_and_a_group_that_is_not_there_has_nothing(broker, version):
+    assert fetch(broker, version, []) == (E.NONE, [])
     rows = [(0, E.NONE, NOTHING)]
-    assert fetch(lone, version, build_topics((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
+    assert fetch(broker, version, build_topics((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
 
 
 @pytest.mark.parametrize("require_stable", [False, True])
 @pytest.mark.parametrize("version", range(1, 9))
-def test_who_wants_stable_offsets_is_told_where_there_are_none(lone, version, require_stable):
+def test_who_wants_stable_offsets_is_told_where_there_are_none(broker, version, require_stable):
     """KIP-447, from version 7 on; only the partition of the transaction is affected."""
-    producer = Producer(lone)
+    producer = Producer(broker)
     producer.add_offsets()
     row = {"partition_index": 0, "committed_offset": 8, "committed_metadata": ""}
     topics = [{"name": LEDGER, "partitions": [row]}]
-    lone.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
+    broker.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
     unstable = (0, E.UNSTABLE_OFFSET_COMMIT, NOTHING)
     covered = unstable if require_stable and version >= 7 else (0, E.NONE, (4, -1, ""))
     epoch = 3 if version >= 5 else -1
-    told = fetch(lone, version, build_topics((LEDGER, [0, 1])), require_stable=require_stable)
+    told = fetch(broker, version, build_topics((LEDGER, [0, 1])), require_stable=require_stable)
     assert told == (E.NONE, [(LEDGER, [covered, (1, E.NONE, (5, epoch, "said"))])])
     producer.end()
-    assert fetch_offsets(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): 8}
+    assert fetch_offsets(broker, (LEDGER, 0), stable=True) == {(LEDGER, 0): 8}
 
 
-def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(lone):
+def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(broker):
     groups = [
         {"group_id": "other", "topics": build_topics((LEDGER, [0]))},
         {"group_id": GROUP, "topics": build_topics((LEDGER, [1]))},
         {"group_id": "nobody", "topics": None},
         {"group_id": GROUP, "topics": build_topics((LEDGER, [0, 1]))},
     ]
-    reply = lone.call(K.OFFSET_FETCH, 8, groups=groups)
+    reply = broker.call(K.OFFSET_FETCH, 8, groups=groups)
     assert [
         (of.group_id, [(row[0], row[2][0]) for _, rows in found(of.topics) for row in rows]) for of in reply.groups
     ] == [
@@ -116,17 +116,17 @@ def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(lo
     ]
 
 
-def test_a_mention_without_a_list_asks_for_everything_whatever_the_others_ask_for(lone):
+def test_a_mention_without_a_list_asks_for_everything_whatever_the_others_ask_for(broker):
     groups = [{"group_id": GROUP, "topics": build_topics((LEDGER, [1]))}, {"group_id": GROUP, "topics": None}]
-    (group,) = lone.call(K.OFFSET_FETCH, 8, groups=groups).groups
+    (group,) = broker.call(K.OFFSET_FETCH, 8, groups=groups).groups
     assert sum(len(topic.partitions) for topic in group.topics) == 3
 
 
 @pytest.mark.parametrize("version", range(1, 9))
 def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(version):
     """Version 1 has no error for the whole request, so every partition has it."""
-    lone = Lone()
-    error, topics = fetch(lone, version, build_topics((LEDGER, [0, 1]), (ORDERS, [0])))
+    broker = MemoryBroker()
+    error, topics = fetch(broker, version, build_topics((LEDGER, [0, 1]), (ORDERS, [0])))
     if version >= 2:
         assert (error, topics) == (E.NOT_COORDINATOR, [])
     else:
@@ -136,15 +136,15 @@ def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(ver
 
 def test_what_is_read_is_on_the_device(flushing):
     """A fetched offset must be durable, also if another client has committed it just before."""
-    lone = flushing.lone
-    lone.create_topic(LEDGER)
-    lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    broker = flushing.broker
+    broker.create_topic(LEDGER)
+    broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
-    lone.rest(1_000)
-    lone.client().send(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
-    client = lone.client()
+    broker.advance(1_000)
+    broker.client().send(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
+    client = broker.client()
     client.send(K.OFFSET_FETCH, 7, group_id=GROUP, topics=build_topics((LEDGER, [0])), require_stable=True)
-    lone.rest(SLOW_SYNC_MS - 1.0)
+    broker.advance(SLOW_SYNC_MS - 1.0)
     assert client.replies == []
-    lone.rest(3 * SLOW_SYNC_MS)
+    broker.advance(3 * SLOW_SYNC_MS)
     assert [found(reply.topics) for reply in client.replies] == [[(LEDGER, [(0, E.NONE, (5, -1, ""))])]]

@@ -20,7 +20,7 @@ from ottla.protocol.requests.structs import error_codes
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.disk_errors import FOR_EVER, BadDisk
 from ottla.testkit.in_memory.schedule import START_MS
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 from .conftest import SLOW_SYNC_MS, SYNC_MS
 
@@ -42,38 +42,38 @@ def row_of(reply):
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_what_is_flushed_is_acknowledged_when_it_is_on_the_device(flushing, acks):
-    flushing.lone.create_topic("ledger")
+    flushing.broker.create_topic("ledger")
     assert row_of(flushing.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 0)
     assert row_of(flushing.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 1)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_duplicate_is_acknowledged_no_earlier_than_what_it_repeats(flushing, acks):
-    flushing.lone.create_topic("ledger")
+    flushing.broker.create_topic("ledger")
     asked = one_batch(acks, producer_id=7, producer_epoch=0, base_sequence=0)
-    lone = flushing.lone
-    lone.rest(1_000)
-    clients = lone.client(), lone.client()
+    broker = flushing.broker
+    broker.advance(1_000)
+    clients = broker.client(), broker.client()
     for client in clients:
         client.send(ApiKey.PRODUCE, 9, **asked)
-    lone.rest(SLOW_SYNC_MS - 1.0)
+    broker.advance(SLOW_SYNC_MS - 1.0)
     assert [client.replies for client in clients] == [[], []]
-    lone.rest(SLOW_SYNC_MS)
+    broker.advance(SLOW_SYNC_MS)
     assert [row_of(client.replies[0]) for client in clients] == [(E.NONE, 0)] * 2
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_what_is_not_flushed_is_acknowledged_at_once(acks):
-    lone = Lone(sync_ms=1_000.0)
-    lone.create_topic("ledger")
-    client = lone.client()
+    broker = MemoryBroker(sync_ms=1_000.0)
+    broker.create_topic("ledger")
+    client = broker.client()
     client.send(ApiKey.PRODUCE, 9, **one_batch(acks))
     assert [row_of(reply) for reply in client.replies] == [(E.NONE, 0)]
 
 
 def test_acks_0_is_not_answered_and_lets_the_next_request_go_ahead(flushing):
-    flushing.lone.create_topic("ledger")
-    client = flushing.lone.client()
+    flushing.broker.create_topic("ledger")
+    client = flushing.broker.client()
     client.post(ApiKey.PRODUCE, 9, **one_batch(0))
     client.send(ApiKey.API_VERSIONS, 0)
     assert len(client.replies) == 1 and not client.closed

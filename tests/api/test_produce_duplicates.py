@@ -19,7 +19,7 @@ from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.disk_errors import FOR_EVER, BadDisk
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 RECORDS = [(b"k", b"v", (("h", b"1"), ("i", b"2"))), (None, b"w")]
 OTHERS = [(b"k", b"v", (("i", b"2"), ("h", b"1"))), (None, b"w")]
@@ -36,9 +36,9 @@ class Ledger:
     """A broker in memory with one topic."""
 
     def __init__(self, refuse, partitions=1, **configs):
-        self.lone = Lone(producer_sequence_reuse_refuse=refuse, max_decompressed_message_bytes=1 << 25)
-        (self.partition, *_) = self.lone.create_topic("ledger", partitions, **configs)
-        self.broker = self.lone.assembly.broker
+        self.broker = MemoryBroker(producer_sequence_reuse_refuse=refuse, max_decompressed_message_bytes=1 << 25)
+        (self.partition, *_) = self.broker.create_topic("ledger", partitions, **configs)
+        self.broker = self.broker.assembly.broker
 
     def request(self, *batches, acks=-1, transactional_id=None):
         rows = [{"index": index, "records": data} for index, data in enumerate(batches)]
@@ -46,7 +46,7 @@ class Ledger:
         return message(ApiKey.PRODUCE, 9, transactional_id=transactional_id, acks=acks, timeout_ms=1, topic_data=topics)
 
     def rows(self, *batches, **given):
-        reply = self.lone.ask(ApiKey.PRODUCE, 9, self.request(*batches, **given))
+        reply = self.broker.ask(ApiKey.PRODUCE, 9, self.request(*batches, **given))
         return reply.responses[0].partition_responses
 
     def send(self, data, **given):
@@ -59,8 +59,8 @@ class Ledger:
         started = []
         duplicate = Duplicate(self.partition, read_header(data), memoryview(data), AppendResult(E.NONE, 0, 0))
         judged = duplicates.judge(self.broker, REQUEST, duplicate, [])
-        turns = self.lone.turns
-        turns.event(lambda: started.append(turns.start(judged, answers.append, self.lone.bugs.append)))
+        turns = self.broker.turns
+        turns.event(lambda: started.append(turns.start(judged, answers.append, self.broker.bugs.append)))
         return started[0]
 
     @property
@@ -120,19 +120,19 @@ def test_one_line_tells_of_a_request(lines):
 def test_without_a_reply_it_is_told_of_too(lines):
     ledger = Ledger(refuse=False)
     ledger.send(batch())
-    ledger.lone.serve(ledger.request(batch(OTHERS), acks=0), 9)
-    assert ledger.counted == 1 and len(lines()) == 1 and ledger.lone.link is not None
+    ledger.broker.serve(ledger.request(batch(OTHERS), acks=0), 9)
+    assert ledger.counted == 1 and len(lines()) == 1 and ledger.broker.link is not None
 
 
 def test_a_transaction_that_is_open_is_no_exception(lines):
     ledger = Ledger(refuse=False)
-    lone = ledger.lone
+    broker = ledger.broker
     found = message(ApiKey.FIND_COORDINATOR, 1, key="t", key_type=1)
-    while lone.ask(ApiKey.FIND_COORDINATOR, 1, found).error_code:
-        lone.rest()
+    while broker.ask(ApiKey.FIND_COORDINATOR, 1, found).error_code:
+        broker.advance()
     init = message(ApiKey.INIT_PRODUCER_ID, 1, transactional_id="t", transaction_timeout_ms=1_000)
-    while (owner := lone.ask(ApiKey.INIT_PRODUCER_ID, 1, init)).error_code:
-        lone.rest()
+    while (owner := broker.ask(ApiKey.INIT_PRODUCER_ID, 1, init)).error_code:
+        broker.advance()
     add = message(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         1,
@@ -141,7 +141,7 @@ def test_a_transaction_that_is_open_is_no_exception(lines):
         v3_and_below_producer_epoch=owner.producer_epoch,
         v3_and_below_topics=[{"name": "ledger", "partitions": [0]}],
     )
-    lone.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 1, add)
+    broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 1, add)
     owned = {"producer_id": owner.producer_id, "producer_epoch": owner.producer_epoch, "transactional": True}
     assert ledger.send(batch(**owned), transactional_id="t") == (E.NONE, 0)
     assert ledger.send(batch(OTHERS, **owned), transactional_id="t") == (E.NONE, 0)
@@ -209,8 +209,8 @@ def test_a_batch_that_has_lost_records_to_compaction_is_not_compared(lines):
     ledger.send(batch(sent))
     for sequence, value in enumerate((b"3", b"4")):
         ledger.send(batch([(b"a", value), (b"c", value)], 2 * sequence, producer_id=8))
-    ledger.lone.turns.event(ledger.lone.assembly._cleaner.start)
-    ledger.lone.rest(1_000)
+    ledger.broker.turns.event(ledger.broker.assembly._cleaner.start)
+    ledger.broker.advance(1_000)
     header = read_header(partition.read(0, 1, isolation=FetchIsolation.LOG_END).records)
     assert (header.base_offset, header.record_count, header.last_offset_delta) == (0, 1, 1)
     assert ledger.send(batch([(b"a", b"1"), (b"b", b"3")])) == (E.NONE, 0)
@@ -222,7 +222,7 @@ def test_a_batch_that_has_lost_records_to_compaction_is_not_compared(lines):
 def test_a_disk_that_fails_while_it_is_compared_changes_no_answer(number, offline, skip, lines):
     ledger = Ledger(refuse=True)
     ledger.send(batch())
-    disk = ledger.lone.disk
+    disk = ledger.broker.disk
     disk.errors.break_down(BadDisk(frozenset({"pread"}), number, skip, FOR_EVER))
     error, base_offset = ledger.send(batch(OTHERS))
     assert (error, base_offset) == ((E.NONE, 0) if disk.errors.failures else (E.INVALID_RECORD, -1))
@@ -262,8 +262,8 @@ def test_what_there_is_no_room_for_is_not_compared(lines):
 def test_a_batch_that_is_broken_in_the_log_is_not_compared(lines):
     ledger = Ledger(refuse=True)
     ledger.send(batch(compression=4))
-    (path,) = (path for path in ledger.lone.disk.list("/data/ledger-0") if path.endswith(".log"))
-    file = ledger.lone.disk.open(f"/data/ledger-0/{path}")
+    (path,) = (path for path in ledger.broker.disk.list("/data/ledger-0") if path.endswith(".log"))
+    file = ledger.broker.disk.open(f"/data/ledger-0/{path}")
     stored = file.pread(1 << 20, 0)
     file.overwrite(0, assemble(read_header(stored), bytes(len(stored) - HEADER_SIZE)))
     assert ledger.send(batch(OTHERS, compression=4)) == (E.NONE, 0)
@@ -285,11 +285,11 @@ BOMBS = {
 @pytest.mark.parametrize("kind", BOMBS)
 def test_one_that_is_large_holds_nobody(kind, codec):
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
-    lone = ledger.lone
+    broker = ledger.broker
     one, other = (batch(records, compression=codec) for records in BOMBS[kind])
     assert ledger.send(one) == (E.NONE, 0)
-    weight = lone.weigh(ledger.request(other), 9)
-    assert ledger.counted == 1 and lone.bugs == [] and ledger.holds_nothing()
+    weight = broker.weigh(ledger.request(other), 9)
+    assert ledger.counted == 1 and broker.bugs == [] and ledger.holds_nothing()
     assert weight.us <= MOST_EVENT_US / 2 and weight.uncharged_calls <= MOST_UNCHARGED_CALLS
 
 
@@ -298,19 +298,19 @@ def test_one_that_is_large_holds_nobody(kind, codec):
 def test_who_hangs_up_takes_the_comparison_along(kind, codec):
     """The client may disconnect after any number of events."""
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
-    lone, memory = ledger.lone, ledger.broker.memory.replies
+    broker, memory = ledger.broker, ledger.broker.memory.replies
     one, other = (batch(records, compression=codec) for records in BOMBS[kind])
     ledger.send(one)
     answers, held, events = [], 0, 0
     while not answers:
         activity = ledger.judge(other, answers)
         for _ in range(events):
-            lone.schedule.run_next()
+            broker.schedule.run_next()
         held += memory.held_bytes > 0
         if not answers:
-            lone.turns.event(activity.discard)
-        lone.rest(0.0)
-        assert ledger.holds_nothing() and lone.bugs == []
+            broker.turns.event(activity.discard)
+        broker.advance(0.0)
+        assert ledger.holds_nothing() and broker.bugs == []
         events = events * 3 // 2 + 1
     assert answers[0].error is E.INVALID_RECORD
     assert held or len(one) < LARGE_BYTES, "what takes many shares is met with memory in hand"

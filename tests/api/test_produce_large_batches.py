@@ -20,7 +20,7 @@ from ottla.protocol.compression import GZIP, NAMES
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.records import iter_records
 from ottla.protocol.steps import RECORD_US
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 from tests.stand_in import broker_of
 
 NOW = 1_700_000_000_000
@@ -170,7 +170,7 @@ def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, m
     desk.found.clear()
     partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="zstd")
     write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, validated)
-    monkeypatch.setattr(produce, "_verify", lambda broker, request, write: E.NONE)
+    monkeypatch.setattr(produce, "_verify", lambda parts, request, write: E.NONE)
     desk.start(produce._append_all(desk.broker, None, [write], {}))
     assert partition.log_end_offset == 0, "a worker is at it"
     partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
@@ -192,27 +192,27 @@ def of_one_batch(topic, batch):
 @pytest.mark.parametrize(("count", "record_bytes"), [(3, MIB), (16_000, 128)], ids=["few records", "many records"])
 def test_who_hangs_up_over_a_large_batch_leaves_memory_and_gate_to_the_others(count, record_bytes):
     """After any number of events: while it waits for the gate, memory or a worker, and while it yields."""
-    lone = Lone(queued_max_request_bytes=16 * MIB)
+    broker = MemoryBroker(queued_max_request_bytes=16 * MIB)
     for topic, compression in ("anew", "zstd"), ("kept", "producer"):
-        lone.create_topic(topic, max_message_bytes=str(1 << 25), compression_type=compression)
+        broker.create_topic(topic, max_message_bytes=str(1 << 25), compression_type=compression)
     large = bytes(build_batch([(b"k", bytes(record_bytes))] * count, timestamp_ms=NOW, compression=GZIP))
-    work, memory = lone.assembly.broker.long_work, lone.assembly.broker.memory
+    work, memory = broker.assembly.broker.long_work, broker.assembly.broker.memory
     events, met = 0, set()
     while True:
-        clients = [lone.client() for _ in range(4)]
+        clients = [broker.client() for _ in range(4)]
         for client, topic in zip(clients, ("kept", "anew", "anew", "anew"), strict=True):
             client.post(ApiKey.PRODUCE, 9, **of_one_batch(topic, large))
         for _ in range(events):
-            lone.schedule.run_next()
+            broker.schedule.run_next()
         answered = [bool(client.replies) for client in clients]
         met.add(tuple(answered))
         gone = clients[events % 3]
         gone.hang_up()
-        lone.rest(1_000)
+        broker.advance(1_000)
         assert [bool(client.replies) for client in clients if client is not gone] == [True] * 3
         for client in clients:
             client.hang_up()
-        assert work.is_idle and memory.requests.held_bytes + memory.medium.held_bytes == 0 and lone.bugs == []
+        assert work.is_idle and memory.requests.held_bytes + memory.medium.held_bytes == 0 and broker.bugs == []
         if all(answered):
             break
         events += 1 + events // 8

@@ -17,11 +17,11 @@ def flip_bit(at):
     return bytes(changed)
 
 
-def ask(lone, version, *rows, acks=-1, transactional_id=None):
+def ask(broker, version, *rows, acks=-1, transactional_id=None):
     """Produce (topic, partition, records) each and return the rows of the response."""
     topics = [{"name": name, "partition_data": [{"index": index, "records": data}]} for name, index, data in rows]
     asked = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1_000}
-    reply = lone.call(K.PRODUCE, version, **asked, topic_data=topics)
+    reply = broker.call(K.PRODUCE, version, **asked, topic_data=topics)
     return [row for topic in reply.responses for row in topic.partition_responses]
 
 
@@ -40,74 +40,74 @@ def ask(lone, version, *rows, acks=-1, transactional_id=None):
     ids=["topic", "partition", "negative", "internal", "null", "CRC", "value", "sound"],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_partition_is_refused_and_its_neighbours_are_not(lone, version, row, error):
+def test_a_partition_is_refused_and_its_neighbours_are_not(broker, version, row, error):
     """Responses have log start offsets from version 5 on, messages from 8."""
-    found, beside = ask(lone, version, row, (ORDERS, 0, SOUND))
+    found, beside = ask(broker, version, row, (ORDERS, 0, SOUND))
     assert (found.error_code, found.base_offset) == (error, -1 if error else 0)
     assert (beside.error_code, beside.base_offset, beside.log_append_time_ms) == (E.NONE, 0, -1)
     if version >= 5:
         assert (found.log_start_offset, beside.log_start_offset) == (-1 if error else 0, 0)
     if version >= 8:
         assert (beside.error_message, beside.record_errors) == (None, [])
-    assert lone.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == (not error)
+    assert broker.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == (not error)
 
 
 @pytest.mark.parametrize(("more_bytes", "error"), [(0, E.NONE), (1, E.MESSAGE_TOO_LARGE)])
 @pytest.mark.parametrize("version", [3, 9])
-def test_a_batch_may_be_as_large_as_the_topic_says(lone, version, more_bytes, error):
-    lone.create_topic("small", max_message_bytes=str(len(SOUND) - more_bytes))
-    (row,) = ask(lone, version, ("small", 0, SOUND))
+def test_a_batch_may_be_as_large_as_the_topic_says(broker, version, more_bytes, error):
+    broker.create_topic("small", max_message_bytes=str(len(SOUND) - more_bytes))
+    (row,) = ask(broker, version, ("small", 0, SOUND))
     assert (row.error_code, row.base_offset) == (error, -1 if error else 0)
 
 
-def test_size_is_looked_at_before_anything_that_is_in_the_batch(lone):
+def test_size_is_looked_at_before_anything_that_is_in_the_batch(broker):
     """As in `UnifiedLog.analyzeAndValidateRecords`: the CRC is checked after the size."""
-    lone.create_topic("small", max_message_bytes=str(len(SOUND) - 1))
-    (row,) = ask(lone, 9, ("small", 0, flip_bit(len(SOUND) - 1)))
+    broker.create_topic("small", max_message_bytes=str(len(SOUND) - 1))
+    (row,) = ask(broker, 9, ("small", 0, flip_bit(len(SOUND) - 1)))
     assert row.error_code == E.MESSAGE_TOO_LARGE
 
 
-def test_what_follows_a_sound_batch_is_no_part_of_it(lone):
+def test_what_follows_a_sound_batch_is_no_part_of_it(broker):
     """Bytes after the batch do not count towards its size, and are refused as more than one batch."""
-    lone.create_topic("small", max_message_bytes=str(len(SOUND)))
-    (row,) = ask(lone, 9, ("small", 0, SOUND + SOUND))
+    broker.create_topic("small", max_message_bytes=str(len(SOUND)))
+    (row,) = ask(broker, 9, ("small", 0, SOUND + SOUND))
     assert row.error_code == E.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.parametrize("version", [6, 7])
-def test_every_codec_is_taken_zstd_from_version_7_on_and_only_whole(lone, version, codec):
+def test_every_codec_is_taken_zstd_from_version_7_on_and_only_whole(broker, version, codec):
     data = bytearray(batch(2, compression=codec))
-    (row,) = ask(lone, version, (LEDGER, 0, bytes(data)))
+    (row,) = ask(broker, version, (LEDGER, 0, bytes(data)))
     early = codec == ZSTD and version < 7
     assert (row.error_code, row.base_offset) == ((E.UNSUPPORTED_COMPRESSION_TYPE, -1) if early else (E.NONE, 0))
     data[-1] ^= 1
-    (row,) = ask(lone, version, (LEDGER, 0, bytes(data)))
+    (row,) = ask(broker, version, (LEDGER, 0, bytes(data)))
     assert (row.error_code, row.base_offset) == (E.CORRUPT_MESSAGE, -1)
 
 
 @pytest.mark.parametrize("acks", [2, -2, 127])
 @pytest.mark.parametrize("version", [*VERSIONS])
-def test_acknowledgements_that_there_are_not_refuse_all(lone, version, acks):
-    rows = ask(lone, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), acks=acks)
+def test_acknowledgements_that_there_are_not_refuse_all(broker, version, acks):
+    rows = ask(broker, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), acks=acks)
     assert [(row.error_code, row.base_offset) for row in rows] == [(E.INVALID_REQUIRED_ACKS, -1)] * 2
-    assert lone.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == 0
+    assert broker.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_of_a_request_that_names_a_partition_twice_nothing_is_written(lone, version):
-    rows = ask(lone, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), (LEDGER, 0, SOUND))
+def test_of_a_request_that_names_a_partition_twice_nothing_is_written(broker, version):
+    rows = ask(broker, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), (LEDGER, 0, SOUND))
     assert [(row.error_code, row.base_offset) for row in rows] == [(E.INVALID_REQUEST, -1)] * 3
     for topic in (LEDGER, ORDERS):
-        assert lone.assembly.broker.cluster.partition(topic, 0).log_end_offset == 0
+        assert broker.assembly.broker.cluster.partition(topic, 0).log_end_offset == 0
 
 
 @pytest.mark.parametrize(
     ("version", "error"),
     [*((version, E.INVALID_TXN_STATE) for version in range(3, 11)), (11, E.TRANSACTION_ABORTABLE), (12, E.NONE)],
 )
-def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_it(lone, version, error):
-    producer = Producer(lone)
+def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_it(broker, version, error):
+    producer = Producer(broker)
     producer.add((ORDERS, [0]))
     assert producer.produce(version=version)[0] is error
     joined = {topic.topic for topic in producer.describe().topics}
@@ -124,10 +124,10 @@ def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_
     ],
     ids=["an older epoch", "a later epoch", "another id"],
 )
-def test_who_is_not_the_producer_of_the_id_writes_nothing(lone, version, ours, error):
+def test_who_is_not_the_producer_of_the_id_writes_nothing(broker, version, ours, error):
     """The error is never PRODUCER_FENCED: producers expect it only from the coordinator of their transaction."""
-    Producer(lone)
-    producer = Producer(lone)
+    Producer(broker)
+    producer = Producer(broker)
     producer.add((LEDGER, [0]))
     for name, value in ours.items():
         setattr(producer, name, value)

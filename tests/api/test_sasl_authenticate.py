@@ -19,13 +19,13 @@ GENERAL = "Authentication failed during authentication due to invalid credential
 
 
 @pytest.fixture
-def lone():
+def broker():
     return lone_with_logins()
 
 
 @pytest.fixture
-def guest(lone):
-    return Guest(lone)
+def guest(broker):
+    return Guest(broker)
 
 
 class Steps:
@@ -34,14 +34,14 @@ class Steps:
     names = ("STEPS", "OTHER")
     max_receive_bytes = 524_288
 
-    def __init__(self, lone, reauth_ms=0, expires_in_ms=None):
+    def __init__(self, broker, reauth_ms=0, expires_in_ms=None):
         self.counts = LoginCounts()
-        self._lone = lone
+        self._broker = broker
         self._reauth_ms = reauth_ms
         self._expires_in_ms = expires_in_ms
         self.waits = []
         self.complete = False
-        lone.assembly.broker.mechanisms[NAME] = self
+        broker.assembly.broker.mechanisms[NAME] = self
 
     def max_reauth_ms(self, name):
         return self._reauth_ms
@@ -52,13 +52,13 @@ class Steps:
 
     @property
     def expires_at_ms(self):
-        return None if self._expires_in_ms is None else self._lone.clock.now_ms() + self._expires_in_ms
+        return None if self._expires_in_ms is None else self._broker.clock.now_ms() + self._expires_in_ms
 
     async def evaluate(self, token):
         if token == b"x":
             raise SaslFailed("the token is x")
         if token == b"w":
-            self.waits.append(Wait(self._lone.turns))
+            self.waits.append(Wait(self._broker.turns))
             await self.waits[-1]
         if token in (b"?", b"w"):
             return b"go on"
@@ -88,10 +88,10 @@ def test_tokens_may_be_frames_of_their_own(guest):
 def test_who_is_not_let_in_hears_of_it_later_and_is_closed(guest, caplog, token):
     guest.handshake()
     assert guest.token(token, for_ms=DELAY_MS - 10) is None and not guest.closed
-    guest.lone.rest(20)
+    guest.broker.advance(20)
     (frame,) = guest.frames()
     assert not guest.closed
-    guest.lone.rest(LINGER_MS)
+    guest.broker.advance(LINGER_MS)
     reply = codec.decode_response(ApiKey.SASL_AUTHENTICATE, 2, frame)[1]
     assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED and reply.auth_bytes == b""
     assert guest.closed and guest.principal == ANONYMOUS
@@ -100,10 +100,10 @@ def test_who_is_not_let_in_hears_of_it_later_and_is_closed(guest, caplog, token)
     assert "hunter2" not in line and "wonderland" not in line
 
 
-def test_nobody_is_told_who_has_a_name(lone):
+def test_nobody_is_told_who_has_a_name(broker):
     told = set()
     for token in (WRONG, b"\0nobody\0hunter2"):
-        guest = Guest(lone)
+        guest = Guest(broker)
         guest.handshake()
         told.add(guest.token(token, for_ms=REFUSED_MS).error_message)
     assert told == {"Authentication failed: Invalid username or password"}
@@ -113,48 +113,48 @@ def test_nobody_is_told_who_has_a_name(lone):
 def test_a_failed_token_of_its_own_is_closed_without_an_answer(guest, caplog, token):
     guest.handshake(version=0)
     assert guest.frame(token, for_ms=DELAY_MS - 10) == [] and not guest.closed
-    assert guest.lone.rest(20) is None and guest.frames() == [] and guest.closed
+    assert guest.broker.advance(20) is None and guest.frames() == [] and guest.closed
     assert "SaslAuthenticate: Failed authentication: " in caplog.text and "hunter2" not in caplog.text
 
 
-def test_what_is_pipelined_behind_a_failed_login_is_not_served(lone):
-    guest = Guest(lone)
+def test_what_is_pipelined_behind_a_failed_login_is_not_served(broker):
+    guest = Guest(broker)
     guest.handshake()
     asked = [codec.encode_request(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=WRONG), 2, 1, "c")]
     asked.append(codec.encode_request(codec.request_class(ApiKey.METADATA)(topics=[]), 5, 2, "c"))
     assert len(guest.send(b"".join(asked), for_ms=REFUSED_MS)) == 1 and guest.closed
 
 
-def test_a_login_of_several_steps(lone):
-    steps = Steps(lone)
-    guest = Guest(lone)
+def test_a_login_of_several_steps(broker):
+    steps = Steps(broker)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     assert (guest.token(b"?").auth_bytes, guest.principal) == (b"go on", ANONYMOUS)
     assert guest.token(b"w") is None
-    lone.turns.event(lambda: steps.waits[0].wake(None))
-    lone.rest(1)
+    broker.turns.event(lambda: steps.waits[0].wake(None))
+    broker.advance(1)
     assert len(guest.frames()) == 1
     reply = guest.token(b"zoe")
     assert (reply.auth_bytes, reply.session_lifetime_ms, guest.principal) == (b"done", 0, "User:zoe")
 
 
-def test_the_client_reads_the_general_sentence_and_the_log_the_reason(lone, caplog):
-    Steps(lone)
-    guest = Guest(lone)
+def test_the_client_reads_the_general_sentence_and_the_log_the_reason(broker, caplog):
+    Steps(broker)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     assert guest.token(b"x", for_ms=REFUSED_MS).error_message == GENERAL
     assert "Failed authentication: the token is x" in caplog.text
 
 
-def test_who_hangs_up_while_its_login_waits_leaves_nothing_behind(lone):
-    steps = Steps(lone)
-    guest = Guest(lone)
+def test_who_hangs_up_while_its_login_waits_leaves_nothing_behind(broker):
+    steps = Steps(broker)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     guest.token(b"w")
     guest.connection.connection_lost(None)
-    lone.turns.event(lambda: steps.waits[0].wake(None))
-    lone.rest(500)
-    assert lone.bugs == [] and (steps.counts.logged_in, steps.counts.failed) == (0, 0)
+    broker.turns.event(lambda: steps.waits[0].wake(None))
+    broker.advance(500)
+    assert broker.bugs == [] and (steps.counts.logged_in, steps.counts.failed) == (0, 0)
 
 
 def test_behind_the_login_a_token_is_an_illegal_state(guest):
@@ -169,9 +169,9 @@ def test_behind_the_login_a_token_is_an_illegal_state(guest):
     ("reauth_ms", "expires_in_ms", "lifetime_ms"),
     [(0, None, 0), (60_000, None, 60_000), (0, 5_000, 5_000), (60_000, 5_000, 5_000), (1_000, 5_000, 1_000)],
 )
-def test_a_session_lasts_as_long_as_the_option_and_the_token_allow(lone, reauth_ms, expires_in_ms, lifetime_ms):
-    Steps(lone, reauth_ms, expires_in_ms)
-    guest = Guest(lone)
+def test_a_session_lasts_as_long_as_the_option_and_the_token_allow(broker, reauth_ms, expires_in_ms, lifetime_ms):
+    Steps(broker, reauth_ms, expires_in_ms)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     assert guest.token(b"zoe", version=1).session_lifetime_ms == lifetime_ms
 
@@ -183,49 +183,49 @@ def test_an_option_limits_the_session_of_a_mechanism():
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_who_has_not_logged_in_anew_is_closed_at_its_next_request(lone, caplog, version):
-    steps = Steps(lone, reauth_ms=5_000)
-    guest = Guest(lone)
+def test_who_has_not_logged_in_anew_is_closed_at_its_next_request(broker, caplog, version):
+    steps = Steps(broker, reauth_ms=5_000)
+    guest = Guest(broker)
     guest.handshake("STEPS", version)
     if version:
         guest.token(b"zoe")
     else:
         guest.frame(b"zoe")
-    lone.rest(4_900)
+    broker.advance(4_900)
     assert guest.works()
-    lone.rest(200)
+    broker.advance(200)
     assert not guest.closed
     assert not guest.works() and guest.closed and steps.counts.expired == 1
     assert "did not log in again in time (connections.max.reauth.ms" in caplog.text
 
 
 @pytest.mark.parametrize("after_ms", [2_000, 6_000])
-def test_who_logs_in_anew_is_served_on(lone, after_ms):
-    steps = Steps(lone, reauth_ms=5_000)
-    guest = Guest(lone)
+def test_who_logs_in_anew_is_served_on(broker, after_ms):
+    steps = Steps(broker, reauth_ms=5_000)
+    guest = Guest(broker)
     assert guest.handshake("STEPS").error_code == 0 and guest.token(b"zoe").session_lifetime_ms == 5_000
-    lone.rest(after_ms)
+    broker.advance(after_ms)
     assert guest.handshake("STEPS").error_code == 0
     assert guest.token(b"?").auth_bytes == b"go on"
     assert guest.token(b"zoe").session_lifetime_ms == 5_000
-    lone.rest(4_000)
+    broker.advance(4_000)
     assert guest.works() and (steps.counts.logged_in, steps.counts.logged_in_again) == (1, 1)
 
 
-def test_nobody_logs_in_anew_twice_in_a_second(lone):
-    Steps(lone, reauth_ms=5_000)
-    guest = Guest(lone)
+def test_nobody_logs_in_anew_twice_in_a_second(broker):
+    Steps(broker, reauth_ms=5_000)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     guest.token(b"zoe")
     guest.handshake("STEPS")
     guest.token(b"zoe")
-    lone.rest(500)
+    broker.advance(500)
     assert guest.handshake("STEPS").error_code == ErrorCode.ILLEGAL_SASL_STATE and guest.works()
 
 
-def test_a_new_login_must_be_of_the_same_user(lone, caplog):
-    steps = Steps(lone, reauth_ms=5_000)
-    guest = Guest(lone)
+def test_a_new_login_must_be_of_the_same_user(broker, caplog):
+    steps = Steps(broker, reauth_ms=5_000)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     guest.token(b"zoe")
     guest.handshake("STEPS")
@@ -235,9 +235,9 @@ def test_a_new_login_must_be_of_the_same_user(lone, caplog):
     assert guest.closed and guest.principal == "User:zoe" and steps.counts.failed_again == 1
 
 
-def test_a_new_login_must_be_by_the_same_mechanism(lone, caplog):
-    steps = Steps(lone, reauth_ms=5_000)
-    guest = Guest(lone)
+def test_a_new_login_must_be_by_the_same_mechanism(broker, caplog):
+    steps = Steps(broker, reauth_ms=5_000)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     guest.token(b"zoe")
     assert guest.handshake("OTHER").error_code == 0
@@ -245,9 +245,9 @@ def test_a_new_login_must_be_by_the_same_mechanism(lone, caplog):
     assert "'OTHER' requested by client is not supported for re-authentication of mechanism 'STEPS'" in caplog.text
 
 
-def test_a_new_login_that_fails_says_so(lone):
-    Steps(lone, reauth_ms=5_000)
-    guest = Guest(lone)
+def test_a_new_login_that_fails_says_so(broker):
+    Steps(broker, reauth_ms=5_000)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     guest.token(b"zoe")
     guest.handshake("STEPS")
@@ -255,30 +255,30 @@ def test_a_new_login_that_fails_says_so(lone):
     assert guest.token(b"x", for_ms=REFUSED_MS).error_message == told and guest.closed
 
 
-def test_while_it_logs_in_anew_nothing_else_is_served(lone):
-    Steps(lone, reauth_ms=5_000)
-    guest = Guest(lone)
+def test_while_it_logs_in_anew_nothing_else_is_served(broker):
+    Steps(broker, reauth_ms=5_000)
+    guest = Guest(broker)
     guest.handshake("STEPS")
     guest.token(b"zoe")
     guest.handshake("STEPS")
     assert not guest.works() and guest.closed
 
 
-def test_each_connection_is_of_its_own_user(lone):
-    alice, bob = Guest(lone), Guest(lone)
+def test_each_connection_is_of_its_own_user(broker):
+    alice, bob = Guest(broker), Guest(broker)
     assert alice.log_in(ALICE) and bob.log_in(BOB)
     assert (alice.principal, bob.principal) == ("User:alice", "User:bob")
 
 
 @pytest.mark.parametrize("token", [None, ALICE, WRONG])
-def test_nothing_refers_to_a_connection_that_has_ended(lone, token):
+def test_nothing_refers_to_a_connection_that_has_ended(broker, token):
     """A reference cycle may be frozen before it is collected (`ottla/broker/collector.py`), and then leak."""
-    guest = Guest(lone)
+    guest = Guest(broker)
     if token is not None:
         guest.handshake()
         assert guest.token(token, for_ms=DELAY_MS + 1).error_code == (0 if token is ALICE else 58)
     connection, guest.connection, guest._link = guest.connection, None, None
     connection.connection_lost(None)
-    lone.rest(LINGER_MS)
+    broker.advance(LINGER_MS)
     referrers = [each for each in gc.get_referrers(connection) if not isinstance(each, FrameType)]
     assert [each for each in referrers if not isinstance(each, (Link, Transport))] == []

@@ -10,17 +10,17 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 from tests.api.guests import ALICE, DELAY_MS, NAME, REFUSED_MS, Guest, lone_with_logins
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 
 @pytest.fixture
-def lone():
+def broker():
     return lone_with_logins()
 
 
 @pytest.fixture
-def guest(lone):
-    return Guest(lone)
+def guest(broker):
+    return Guest(broker)
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -33,10 +33,10 @@ def test_a_mechanism_that_is_enabled_may_be_chosen(guest, version):
 @pytest.mark.parametrize("version", [0, 1])
 def test_another_mechanism_is_told_of_those_that_are_enabled_and_closed(guest, caplog, version):
     assert guest.handshake("GSSAPI", version, for_ms=DELAY_MS - 10) is None and not guest.closed
-    guest.lone.rest(20)
+    guest.broker.advance(20)
     (frame,) = guest.frames()
     assert not guest.closed
-    guest.lone.rest(LINGER_MS)
+    guest.broker.advance(LINGER_MS)
     reply = codec.decode_response(ApiKey.SASL_HANDSHAKE, version, frame)[1]
     assert (reply.error_code, reply.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN", "SCRAM-SHA-256"])
     assert guest.closed
@@ -71,12 +71,12 @@ def test_an_api_that_nobody_knows_closes(guest, caplog):
     assert guest.closed and "Unexpected Kafka request of type 999" in caplog.text
 
 
-def test_what_is_no_request_closes(lone):
+def test_what_is_no_request_closes(broker):
     for frame in (b"", b"\0", b"\x60\x82\1\2" * 20, b"\xff" * 100):
-        guest = Guest(lone)
+        guest = Guest(broker)
         guest.frame(frame)
         assert guest.closed
-    assert lone.bugs == []
+    assert broker.bugs == []
 
 
 def test_versions_are_told_once_before_the_handshake(guest, caplog):
@@ -116,36 +116,36 @@ def test_who_has_logged_in_for_ever_is_told_that_it_has(guest):
 
 
 def test_where_nobody_logs_in_it_is_an_illegal_state():
-    guest = Guest(Lone(), "PLAINTEXT")
+    guest = Guest(MemoryBroker(), "PLAINTEXT")
     assert guest.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert guest.token().error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert guest.works()
 
 
-def test_who_says_nothing_is_closed_in_time(lone, caplog):
-    guest, slow, member = Guest(lone), Guest(lone), Guest(lone)
+def test_who_says_nothing_is_closed_in_time(broker, caplog):
+    guest, slow, member = Guest(broker), Guest(broker), Guest(broker)
     assert member.log_in()
     slow.handshake()
-    lone.rest(LOGIN_MS - 100)
+    broker.advance(LOGIN_MS - 100)
     assert not guest.closed and not slow.closed
-    lone.rest(200)
+    broker.advance(200)
     assert guest.closed and slow.closed and member.works()
     assert caplog.text.count("it has not logged in within 60 s") == 2
 
 
-def test_who_hangs_up_is_forgotten(lone, caplog):
-    guest = Guest(lone)
+def test_who_hangs_up_is_forgotten(broker, caplog):
+    guest = Guest(broker)
     guest.handshake()
     guest.connection.connection_lost(None)
-    lone.rest(LOGIN_MS + 100)
-    assert not caplog.messages and lone.bugs == []
+    broker.advance(LOGIN_MS + 100)
+    assert not caplog.messages and broker.bugs == []
 
 
-def test_a_request_before_the_login_is_of_a_limited_size(lone, caplog):
-    guest = Guest(lone)
+def test_a_request_before_the_login_is_of_a_limited_size(broker, caplog):
+    guest = Guest(broker)
     guest.send((524_289).to_bytes(4, "big") + b"\0\x24\0\2")
     assert guest.closed and "524288" in caplog.text
-    member = Guest(lone)
+    member = Guest(broker)
     assert member.log_in()
     member.send((1_000_000).to_bytes(4, "big") + b"\0\x03\0\5")
     assert not member.closed
@@ -157,11 +157,11 @@ def test_the_size_is_an_option_of_the_listener():
     assert guest.closed
 
 
-def test_logins_are_counted_by_what_became_of_them(lone):
-    assert Guest(lone).log_in() and not Guest(lone).works()
-    Guest(lone).handshake("GSSAPI", for_ms=REFUSED_MS)
-    wrong = Guest(lone)
+def test_logins_are_counted_by_what_became_of_them(broker):
+    assert Guest(broker).log_in() and not Guest(broker).works()
+    Guest(broker).handshake("GSSAPI", for_ms=REFUSED_MS)
+    wrong = Guest(broker)
     wrong.handshake()
     wrong.token(b"\0alice\0x", for_ms=REFUSED_MS)
-    counts = lone.assembly.broker.mechanisms[NAME].counts
+    counts = broker.assembly.broker.mechanisms[NAME].counts
     assert (counts.logged_in, counts.failed) == (1, 3)

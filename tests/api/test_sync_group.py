@@ -15,13 +15,13 @@ def read_reply(reply):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_followers_wait_for_what_the_leader_brings(lone, version):
-    first, second = stable_pair(lone)
+def test_followers_wait_for_what_the_leader_brings(broker, version):
+    first, second = stable_pair(broker)
     first.post_join(3)
     second.post_join(3)
     first.finish_join(), second.finish_join()
     second.post_sync((second, b"own wish"), version=version, **SAME)
-    lone.rest(1_000.0)
+    broker.advance(1_000.0)
     assert second.client.replies == []
     reply = first.sync((first, b"1"), (second, b"2"), version=version, **SAME)
     assert (read_reply(reply), read_reply(second.reply())) == ((E.NONE, b"1"), (E.NONE, b"2"))
@@ -30,8 +30,8 @@ def test_followers_wait_for_what_the_leader_brings(lone, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(lone, version):
-    first, second = stable_pair(lone)
+def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(broker, version):
+    first, second = stable_pair(broker)
     assert read_reply(second.sync(version=version, **SAME)) == (E.NONE, b"two")
     first.post_join(3)
     second.post_join(3)
@@ -52,14 +52,14 @@ def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(lone, v
     ids=str,
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_is_no_member_of_this_generation_gets_no_assignment(lone, version, given, error):
-    assert read_reply(Member(lone).settle().sync(version=version, **SAME | given)) == (error, b"")
+def test_who_is_no_member_of_this_generation_gets_no_assignment(broker, version, given, error):
+    assert read_reply(Member(broker).settle().sync(version=version, **SAME | given)) == (error, b"")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_while_the_group_rebalances_members_join_first(lone, version):
-    first, _ = stable_pair(lone)
-    Member(lone).post_join(3)
+def test_while_the_group_rebalances_members_join_first(broker, version):
+    first, _ = stable_pair(broker)
+    Member(broker).post_join(3)
     assert read_reply(first.sync(version=version, **SAME)) == (E.REBALANCE_IN_PROGRESS, b"")
 
 
@@ -73,8 +73,8 @@ def test_while_the_group_rebalances_members_join_first(lone, version):
         ("consumer", None, False),
     ],
 )
-def test_from_version_5_on_the_protocol_must_be_the_groups(lone, protocol_type, protocol_name, fits):
-    member = Member(lone).settle()
+def test_from_version_5_on_the_protocol_must_be_the_groups(broker, protocol_type, protocol_name, fits):
+    member = Member(broker).settle()
     said = {"protocol_type": protocol_type, "protocol_name": protocol_name}
     assert read_reply(member.sync(version=5, **said)) == (
         (E.NONE, b"share") if fits else (E.INCONSISTENT_GROUP_PROTOCOL, b"")
@@ -83,19 +83,19 @@ def test_from_version_5_on_the_protocol_must_be_the_groups(lone, protocol_type, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_on(lone, version):
-    old = Member(lone, instance_id="mine").settle(version=5)
-    assert Member(lone, instance_id="mine").join(5).error_code == E.NONE
+def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_on(broker, version):
+    old = Member(broker, instance_id="mine").settle(version=5)
+    assert Member(broker, instance_id="mine").join(5).error_code == E.NONE
     error = E.FENCED_INSTANCE_ID if version >= 3 else E.UNKNOWN_MEMBER_ID
     assert read_reply(old.sync(version=version, **SAME)) == (error, b"")
 
 
 def test_assignments_are_told_when_they_are_on_the_device(flushing):
-    lone = flushing.lone
-    lone.call_when_ready(K.FIND_COORDINATOR, 1, key="g", key_type=0)
-    member = Member(lone)
+    broker = flushing.broker
+    broker.call_when_ready(K.FIND_COORDINATOR, 1, key="g", key_type=0)
+    member = Member(broker)
     member.post_join(3)
-    lone.rest(4_000.0)
+    broker.advance(4_000.0)
     member.finish_join()
     given = [{"member_id": member.member_id, "assignment": b"share"}]
     reply = flushing.ask(K.SYNC_GROUP, 3, **member.who, assignments=given)

@@ -20,34 +20,34 @@ def txn_commit(producer, version, *rows, **given):
         for topic, index, at, more in rows
     ]
     fields = producer.owner | {"group_id": GROUP, "generation_id": -1, "member_id": ""} | given
-    reply = producer.lone.call(K.TXN_OFFSET_COMMIT, version, **fields, topics=topics)
+    reply = producer.broker.call(K.TXN_OFFSET_COMMIT, version, **fields, topics=topics)
     return {(topic.name, row.partition_index): E(row.error_code) for topic in reply.topics for row in topic.partitions}
 
 
 @pytest.fixture
-def begun(lone):
+def begun(broker):
     """Return a producer whose transaction contains the group."""
-    producer = Producer(lone)
+    producer = Producer(broker)
     assert producer.add_offsets() is E.NONE
     return producer
 
 
 @pytest.mark.parametrize(("committed", "offset"), [(True, 7), (False, 4)])
 @pytest.mark.parametrize("version", FIRST_GENERATION)
-def test_offsets_count_when_the_transaction_commits(lone, begun, version, committed, offset):
-    commit(lone, (*PLACE, 4))
+def test_offsets_count_when_the_transaction_commits(broker, begun, version, committed, offset):
+    commit(broker, (*PLACE, 4))
     assert txn_commit(begun, version, (*PLACE, 7, {}), (ORDERS, 0, 8, {})) == {PLACE: E.NONE, (ORDERS, 0): E.NONE}
-    assert fetch_offsets(lone, PLACE) == {PLACE: 4}
-    assert fetch_offsets(lone, PLACE, stable=True) == {PLACE: E.UNSTABLE_OFFSET_COMMIT}
+    assert fetch_offsets(broker, PLACE) == {PLACE: 4}
+    assert fetch_offsets(broker, PLACE, stable=True) == {PLACE: E.UNSTABLE_OFFSET_COMMIT}
     assert begun.end(committed=committed) is E.NONE
-    assert fetch_offsets(lone, PLACE, stable=True) == {PLACE: offset}
+    assert fetch_offsets(broker, PLACE, stable=True) == {PLACE: offset}
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(1, -1), (2, 5), (5, 5)])
-def test_leader_epochs_are_kept_from_version_2_on(lone, begun, version, epoch):
+def test_leader_epochs_are_kept_from_version_2_on(broker, begun, version, epoch):
     assert txn_commit(begun, version, (*PLACE, 7, {"committed_leader_epoch": 5, "committed_metadata": "said"}))
     begun.end()
-    reply = lone.call(K.OFFSET_FETCH, 5, group_id=GROUP, topics=[{"name": LEDGER, "partition_indexes": [0]}])
+    reply = broker.call(K.OFFSET_FETCH, 5, group_id=GROUP, topics=[{"name": LEDGER, "partition_indexes": [0]}])
     (row,) = reply.topics[0].partitions
     assert (row.committed_offset, row.committed_leader_epoch, row.metadata) == (7, epoch, "said")
 
@@ -71,8 +71,8 @@ NOT_ADDED = [(version, E.INVALID_TXN_STATE) for version in range(4)] + [(4, E.TR
 
 
 @pytest.mark.parametrize(("version", "error"), NOT_ADDED)
-def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(lone, version, error):
-    producer = Producer(lone)
+def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(broker, version, error):
+    producer = Producer(broker)
     producer.add((LEDGER, [1]))
     assert txn_commit(producer, version, (*PLACE, 7, {})) == {PLACE: error}
     joined = [topic.topic for topic in producer.describe().topics]
@@ -92,13 +92,13 @@ def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(lo
     ids=str,
 )
 @pytest.mark.parametrize("version", range(6))
-def test_who_is_not_the_producer_of_the_id_commits_nothing(lone, version, other, error):
+def test_who_is_not_the_producer_of_the_id_commits_nothing(broker, version, other, error):
     """The error is never PRODUCER_FENCED: producers expect it only from the coordinator of their transaction."""
-    Producer(lone)
-    producer = Producer(lone)
+    Producer(broker)
+    producer = Producer(broker)
     producer.add_offsets()
     assert txn_commit(producer, version, (*PLACE, 7, {}), **other) == {PLACE: error}
-    assert fetch_offsets(lone, PLACE, stable=True) == {PLACE: -1}
+    assert fetch_offsets(broker, PLACE, stable=True) == {PLACE: -1}
 
 
 MEMBERS = [
@@ -113,8 +113,8 @@ MEMBERS = [
 
 @pytest.mark.parametrize(("given", "error"), MEMBERS)
 @pytest.mark.parametrize("version", [2, 3, 5])
-def test_zombies_of_a_group_are_refused_from_version_3_on(lone, begun, version, given, error):
-    member = Member(lone, instance_id="mine").settle(version=5)
+def test_zombies_of_a_group_are_refused_from_version_3_on(broker, begun, version, given, error):
+    member = Member(broker, instance_id="mine").settle(version=5)
     who = {"member_id": member.member_id} | given if given else {}
     assert txn_commit(begun, version, (*PLACE, 7, {}), **who) == {PLACE: error if version >= 3 else E.NONE}
 
@@ -123,7 +123,7 @@ def test_a_generation_of_no_group_is_illegal(begun):
     assert txn_commit(begun, 3, (*PLACE, 7, {}), generation_id=1, member_id="m") == {PLACE: E.ILLEGAL_GENERATION}
 
 
-def test_what_cannot_be_committed_anyway_begins_no_transaction(lone):
-    producer = Producer(lone)
+def test_what_cannot_be_committed_anyway_begins_no_transaction(broker):
+    producer = Producer(broker)
     assert txn_commit(producer, 5, (LEDGER, 9, 1, {})) == {(LEDGER, 9): E.UNKNOWN_TOPIC_OR_PARTITION}
     assert producer.describe().transaction_state == "Empty"

@@ -10,7 +10,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
 from ottla.testkit.in_memory.furnish import message
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 SHA_256, SHA_512 = 1, 2
 MANY = 5_000
@@ -19,8 +19,8 @@ ALICE = "alice"
 
 
 @pytest.fixture
-def lone():
-    made = Lone()
+def broker():
+    made = MemoryBroker()
     yield made
     assert made.bugs == []
 
@@ -35,17 +35,17 @@ def deletion(name=ALICE, mechanism=SHA_512):
     return {"name": name, "mechanism": mechanism}
 
 
-def alter(lone, *upsertions, deletions=()):
+def alter(broker, *upsertions, deletions=()):
     """Alter credentials and return [(user, error)]; every error has a message."""
-    reply = lone.call(K.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[*deletions], upsertions=[*upsertions])
+    reply = broker.call(K.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[*deletions], upsertions=[*upsertions])
     assert all(bool(row.error_message) == bool(row.error_code) for row in reply.results)
     return [(row.user, E(row.error_code)) for row in reply.results]
 
 
-def describe(lone, *names, asked=True):
+def describe(broker, *names, asked=True):
     """Return [(user, error, [(mechanism, iterations)])]."""
     users = [{"name": name} for name in names] if asked else None
-    reply = lone.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+    reply = broker.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
     assert (reply.error_code, reply.error_message) == (E.NONE, None)
     assert all(bool(row.error_message) == bool(row.error_code) for row in reply.results)
     return [
@@ -54,27 +54,27 @@ def describe(lone, *names, asked=True):
     ]
 
 
-def read_credentials(lone):
-    return dict(lone.assembly.broker.cluster.image.scram_credentials)
+def read_credentials(broker):
+    return dict(broker.assembly.broker.cluster.image.scram_credentials)
 
 
 @pytest.mark.parametrize("mechanism", SIZES)
-def test_a_user_is_made_described_altered_and_taken_away(lone, mechanism):
-    assert alter(lone, upsertion(mechanism=mechanism)) == [(ALICE, E.NONE)]
-    assert describe(lone, ALICE) == [(ALICE, E.NONE, [(mechanism, 4096)])]
-    assert alter(lone, upsertion(mechanism=mechanism, iterations=16_384)) == [(ALICE, E.NONE)]
-    assert describe(lone, ALICE) == [(ALICE, E.NONE, [(mechanism, 16_384)])]
-    assert alter(lone, deletions=[deletion(mechanism=mechanism)]) == [(ALICE, E.NONE)]
-    assert describe(lone, ALICE) == [(ALICE, E.RESOURCE_NOT_FOUND, [])]
+def test_a_user_is_made_described_altered_and_taken_away(broker, mechanism):
+    assert alter(broker, upsertion(mechanism=mechanism)) == [(ALICE, E.NONE)]
+    assert describe(broker, ALICE) == [(ALICE, E.NONE, [(mechanism, 4096)])]
+    assert alter(broker, upsertion(mechanism=mechanism, iterations=16_384)) == [(ALICE, E.NONE)]
+    assert describe(broker, ALICE) == [(ALICE, E.NONE, [(mechanism, 16_384)])]
+    assert alter(broker, deletions=[deletion(mechanism=mechanism)]) == [(ALICE, E.NONE)]
+    assert describe(broker, ALICE) == [(ALICE, E.RESOURCE_NOT_FOUND, [])]
 
 
-def test_what_is_kept_is_neither_the_password_nor_what_the_client_sent(lone):
+def test_what_is_kept_is_neither_the_password_nor_what_the_client_sent(broker):
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b"salt", 4096)
-    alter(lone, upsertion(mechanism=SHA_256, salted_password=salted))
+    alter(broker, upsertion(mechanism=SHA_256, salted_password=salted))
     client_key = hashlib.new("sha256", hmac_of(salted, b"Client Key")).digest()
     server_key = hmac_of(salted, b"Server Key")
     record = UserScramCredentialRecord(ALICE, SHA_256, b"salt", client_key, server_key, 4096)
-    assert read_credentials(lone) == {(ALICE, SHA_256): record}
+    assert read_credentials(broker) == {(ALICE, SHA_256): record}
     assert salted not in bytes(record.stored_key + record.server_key)
 
 
@@ -85,22 +85,22 @@ def hmac_of(key, message):
     return hashlib.sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
 
 
-def test_a_user_has_a_credential_for_each_mechanism(lone):
-    alter(lone, upsertion(mechanism=SHA_256))
-    alter(lone, upsertion(mechanism=SHA_512, iterations=8192), upsertion("bob"))
+def test_a_user_has_a_credential_for_each_mechanism(broker):
+    alter(broker, upsertion(mechanism=SHA_256))
+    alter(broker, upsertion(mechanism=SHA_512, iterations=8192), upsertion("bob"))
     both = (ALICE, E.NONE, [(SHA_256, 4096), (SHA_512, 8192)])
     bob = ("bob", E.NONE, [(SHA_512, 4096)])
-    assert describe(lone, "bob", ALICE) == [bob, both]
-    assert describe(lone) == describe(lone, asked=False) == [both, bob]
+    assert describe(broker, "bob", ALICE) == [bob, both]
+    assert describe(broker) == describe(broker, asked=False) == [both, bob]
 
 
-def test_nobody_is_described_where_nobody_is(lone):
-    assert describe(lone) == []
+def test_nobody_is_described_where_nobody_is(broker):
+    assert describe(broker) == []
 
 
-def test_a_user_that_is_named_twice_is_described_to_nobody(lone):
-    alter(lone, upsertion(), upsertion("bob"))
-    assert describe(lone, ALICE, "bob", ALICE) == [
+def test_a_user_that_is_named_twice_is_described_to_nobody(broker):
+    alter(broker, upsertion(), upsertion("bob"))
+    assert describe(broker, ALICE, "bob", ALICE) == [
         (ALICE, E.DUPLICATE_RESOURCE, []),
         ("bob", E.NONE, [(SHA_512, 4096)]),
     ]
@@ -117,11 +117,11 @@ def test_a_user_that_is_named_twice_is_described_to_nobody(lone):
     ],
     ids=["made twice", "for two mechanisms", "taken away and made", "taken away twice", "often"],
 )
-def test_a_user_that_is_named_twice_stays_as_it_is(lone, deletions, upsertions):
-    alter(lone, upsertion(iterations=5000))
-    before = read_credentials(lone)
-    assert alter(lone, *upsertions, deletions=deletions) == [(ALICE, E.DUPLICATE_RESOURCE)]
-    assert read_credentials(lone) == before
+def test_a_user_that_is_named_twice_stays_as_it_is(broker, deletions, upsertions):
+    alter(broker, upsertion(iterations=5000))
+    before = read_credentials(broker)
+    assert alter(broker, *upsertions, deletions=deletions) == [(ALICE, E.DUPLICATE_RESOURCE)]
+    assert read_credentials(broker) == before
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_a_user_that_is_named_twice_stays_as_it_is(lone, deletions, upsertions):
         (upsertion(mechanism=-1), E.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_a_credential_that_cannot_be_is_refused_and_others_are_made(lone, row, error):
-    assert alter(lone, row, upsertion("bob")) == [(row["name"], error), ("bob", E.NONE)]
-    assert [*read_credentials(lone)] == [("bob", SHA_512)]
+def test_a_credential_that_cannot_be_is_refused_and_others_are_made(broker, row, error):
+    assert alter(broker, row, upsertion("bob")) == [(row["name"], error), ("bob", E.NONE)]
+    assert [*read_credentials(broker)] == [("bob", SHA_512)]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_a_credential_that_cannot_be_is_refused_and_others_are_made(lone, row, e
         (deletion(mechanism=3), E.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_what_is_not_there_cannot_be_taken_away(lone, row, error):
-    alter(lone, upsertion())
-    assert alter(lone, deletions=[row]) == [(row["name"], error)]
-    assert [*read_credentials(lone)] == [(ALICE, SHA_512)]
+def test_what_is_not_there_cannot_be_taken_away(broker, row, error):
+    alter(broker, upsertion())
+    assert alter(broker, deletions=[row]) == [(row["name"], error)]
+    assert [*read_credentials(broker)] == [(ALICE, SHA_512)]
 
 
 class Nobody:
@@ -171,21 +171,21 @@ class Nobody:
         return False
 
 
-def test_who_may_not_alter_alters_nobody(lone):
-    alter(lone, upsertion())
-    before = read_credentials(lone)
-    lone.assembly.broker.authorizer = nobody = Nobody()
-    refused = alter(lone, upsertion("bob"), upsertion(iterations=5000), deletions=[deletion()])
+def test_who_may_not_alter_alters_nobody(broker):
+    alter(broker, upsertion())
+    before = read_credentials(broker)
+    broker.assembly.broker.authorizer = nobody = Nobody()
+    refused = alter(broker, upsertion("bob"), upsertion(iterations=5000), deletions=[deletion()])
     assert refused == [(ALICE, E.CLUSTER_AUTHORIZATION_FAILED), ("bob", E.CLUSTER_AUTHORIZATION_FAILED)]
-    assert read_credentials(lone) == before
+    assert read_credentials(broker) == before
     assert nobody.asked == [("ALTER", "CLUSTER", "kafka-cluster")]
 
 
 @pytest.mark.parametrize("users", [None, [], [{"name": ALICE}, {"name": "nobody"}]])
-def test_who_may_not_describe_is_told_so_and_of_nobody(lone, users):
-    alter(lone, upsertion())
-    lone.assembly.broker.authorizer = nobody = Nobody()
-    reply = lone.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+def test_who_may_not_describe_is_told_so_and_of_nobody(broker, users):
+    alter(broker, upsertion())
+    broker.assembly.broker.authorizer = nobody = Nobody()
+    reply = broker.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
     refused = E.CLUSTER_AUTHORIZATION_FAILED
     assert (reply.error_code, reply.error_message) == (refused, "Cluster authorization failed.")
     assert [(row.user, row.error_code, row.credential_infos) for row in reply.results] == [
@@ -194,29 +194,29 @@ def test_who_may_not_describe_is_told_so_and_of_nobody(lone, users):
     assert nobody.asked == [("DESCRIBE", "CLUSTER", "kafka-cluster")]
 
 
-def test_a_directory_of_an_old_kafka_that_knows_no_such_users_gets_none(lone):
-    lone.assembly.broker.cluster.image.features["metadata.version"] = 10
-    assert alter(lone, upsertion(), deletions=[deletion("bob")]) == [
+def test_a_directory_of_an_old_kafka_that_knows_no_such_users_gets_none(broker):
+    broker.assembly.broker.cluster.image.features["metadata.version"] = 10
+    assert alter(broker, upsertion(), deletions=[deletion("bob")]) == [
         ("bob", E.UNSUPPORTED_VERSION),
         (ALICE, E.UNSUPPORTED_VERSION),
     ]
-    assert read_credentials(lone) == {}
+    assert read_credentials(broker) == {}
 
 
-def test_many_users_are_altered_and_described_in_shares(lone):
+def test_many_users_are_altered_and_described_in_shares(broker):
     rows = [upsertion(f"user-{number}", SHA_256) for number in range(MANY)]
     altering = message(K.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=rows)
     describing = message(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
-    lone.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    broker.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
     for asked in (altering, describing):
-        weight = lone.weigh(asked, 0)
+        weight = broker.weigh(asked, 0)
         assert weight.us < 2 * SHARE_US and weight.uncharged_calls < 1_000
-    assert len(describe(lone)) == MANY
+    assert len(describe(broker)) == MANY
 
 
-def test_an_empty_request_changes_nothing(lone):
-    lone.mark()
-    assert alter(lone) == []
+def test_an_empty_request_changes_nothing(broker):
+    broker.mark()
+    assert alter(broker) == []
 
 
 def test_it_is_durable_when_it_is_answered(flushing):
@@ -225,7 +225,7 @@ def test_it_is_durable_when_it_is_answered(flushing):
     assert (row.user, row.error_code) == (ALICE, E.NONE)
 
 
-def test_the_log_tells_of_it_without_secrets(lone, caplog):
+def test_the_log_tells_of_it_without_secrets(broker, caplog):
     with caplog.at_level(logging.INFO):
-        alter(lone, upsertion(salt=b"SALT-SECRET", salted_password=b"PASSWORD-SECRET".ljust(64)))
+        alter(broker, upsertion(salt=b"SALT-SECRET", salted_password=b"PASSWORD-SECRET".ljust(64)))
     assert ALICE in caplog.text and "SECRET" not in caplog.text

@@ -8,7 +8,7 @@ from ottla.protocol.internal_topics.security_records import AccessControlEntryRe
 from tests.api.callers import FEW, batch, commit
 from tests.authorization.cell import DOTTED_TOPIC, GROUP, OPEN_TXN, OTHER_TOPIC, TOPIC, TXN, IdOf
 from tests.authorization.ways import SUPER_USERS, entries_of
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 HOST = "10.0.0.1"
 
@@ -58,10 +58,10 @@ class Stage:
     """A broker for all cells: the request of a cell does not change the answers to others."""
 
     def __init__(self):
-        self.lone = Lone(**FEW)
-        self.broker = self.lone.assembly.broker
+        self.broker = MemoryBroker(**FEW)
+        self.broker = self.broker.assembly.broker
         self._clients = {}
-        furnish(self.lone, self.broker.config.transaction_max_timeout_ms)
+        furnish(self.broker, self.broker.config.transaction_max_timeout_ms)
 
     def play(self, cell, way):
         """Return `cell.read` of the answer; None if the connection was closed instead."""
@@ -72,13 +72,13 @@ class Stage:
         """Return the replies to the cell's request under this authorizer; none if the connection was closed instead."""
         if cell.before is not None:
             key, version, fields = cell.before
-            self.lone.call(key, version, **fields)
+            self.broker.call(key, version, **fields)
         client = self._client(principal)
         client.replies.clear()
         self.broker.authorizer = authorizer
         try:
             client.send(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
-            self.lone.rest()
+            self.broker.advance()
         finally:
             self.broker.authorizer = None
         if client.closed:
@@ -91,5 +91,5 @@ class Stage:
     def _client(self, principal):
         """Return the connection of the principal, which is opened once."""
         if principal not in self._clients:
-            self._clients[principal] = self.lone.client(HOST, principal)
+            self._clients[principal] = self.broker.client(HOST, principal)
         return self._clients[principal]

@@ -11,7 +11,7 @@ from tests.authorization.ways import ways_of
 def stage():
     made = Stage()
     yield made
-    assert made.lone.bugs == []
+    assert made.broker.bugs == []
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])

@@ -13,7 +13,7 @@ from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from tests.api.callers import FEW, LEDGER, commit
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 GROUP = "accounts"
 
@@ -22,23 +22,23 @@ class Guarded:
     """A broker, and a client with these rights: (operation, type of resource, name)."""
 
     def __init__(self, *rights):
-        self.lone = Lone(**FEW)
-        self.lone.create_topic(LEDGER, 2)
-        self.lone.create_topic("orders")
-        self.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-        commit(self.lone, (LEDGER, 0, 5), ("orders", 0, 6), group_id=GROUP)
+        self.broker = MemoryBroker(**FEW)
+        self.broker.create_topic(LEDGER, 2)
+        self.broker.create_topic("orders")
+        self.broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+        commit(self.broker, (LEDGER, 0, 5), ("orders", 0, 6), group_id=GROUP)
         self._authorizer = AclAuthorizer((), False)
         for number, (operation, resource_type, name) in enumerate(rights):
             where = resource_type, name, PatternType.LITERAL, "User:ANONYMOUS", "*"
             entry = AccessControlEntryRecord(number.to_bytes(16), *where, operation, PermissionType.ALLOW)
             self._authorizer.add(entry)
-        self.lone.assembly.broker.authorizer = self._authorizer
+        self.broker.assembly.broker.authorizer = self._authorizer
 
     def call(self, api_key, version, **fields):
-        return self.lone.call(api_key, version, **fields)
+        return self.broker.call(api_key, version, **fields)
 
     def id_of(self, topic):
-        return uuid.UUID(bytes=self.lone.assembly.broker.cluster.topics[topic].topic_id)
+        return uuid.UUID(bytes=self.broker.assembly.broker.cluster.topics[topic].topic_id)
 
 
 def delete(guarded, *topics):
@@ -58,14 +58,14 @@ def test_the_name_behind_an_id_is_told_to_who_may_describe_the_topic():
         (E.TOPIC_AUTHORIZATION_FAILED, None, hidden),
         (E.UNKNOWN_TOPIC_ID, None, unknown),
     ]
-    assert {LEDGER, "orders"} <= guarded.lone.assembly.broker.cluster.topics.keys()
+    assert {LEDGER, "orders"} <= guarded.broker.assembly.broker.cluster.topics.keys()
 
 
 def test_who_may_delete_a_topic_deletes_it_by_its_id():
     guarded = Guarded((Op.DELETE, Type.TOPIC, LEDGER))
     asked = guarded.id_of(LEDGER)
     assert delete(guarded, asked) == [(E.NONE, LEDGER, asked)]
-    assert LEDGER not in guarded.lone.assembly.broker.cluster.topics
+    assert LEDGER not in guarded.broker.assembly.broker.cluster.topics
 
 
 @pytest.mark.parametrize("name", [LEDGER, "absent"])
@@ -133,9 +133,9 @@ def test_topics_that_may_not_be_created_do_not_count():
 @pytest.mark.parametrize("may", [True, False])
 def test_files_that_configs_name_are_looked_at_for_who_may_change_them(may, tmp_path):
     guarded = Guarded(*[(Op.ALTER_CONFIGS, Type.CLUSTER, CLUSTER_NAME)] * may)
-    broker = guarded.lone.assembly.broker
+    parts = guarded.broker.assembly.broker
     looked = []
-    broker.tls_problem = lambda config: looked.append(config) or "it is not there"
+    parts.tls_problem = lambda config: looked.append(config) or "it is not there"
     name = "listener.name.plaintext.ssl.keystore.location"
     change = {"name": name, "config_operation": 0, "value": str(tmp_path / "secret.pem")}
     asked = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configs": [change]}

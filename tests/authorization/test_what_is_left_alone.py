@@ -10,7 +10,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from tests.api.callers import GROUP, LEDGER, ORDERS, TXN, Producer, batch, coordinating
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 ALICE = "User:alice"
 WRITE_TXN = (Op.WRITE, Type.TRANSACTIONAL_ID, TXN)
@@ -22,19 +22,19 @@ DENIED, DENIED_ID = E.TOPIC_AUTHORIZATION_FAILED, E.TRANSACTIONAL_ID_AUTHORIZATI
 class Alice:
     """A client with only these rights: (operation, resource type, name). No other client has any right."""
 
-    def __init__(self, lone, *rights):
-        self.lone, self._client = lone, lone.client("10.0.0.1", ALICE)
+    def __init__(self, broker, *rights):
+        self.broker, self._client = broker, broker.client("10.0.0.1", ALICE)
         judge = AclAuthorizer()
         for number, (operation, resource_type, name) in enumerate(rights):
             where = resource_type, name, PatternType.LITERAL, ALICE, WILDCARD
             judge.add(AccessControlEntryRecord(number.to_bytes(16), *where, operation, PermissionType.ALLOW))
-        lone.assembly.broker.authorizer = judge
+        broker.assembly.broker.authorizer = judge
 
     def call(self, api_key, version, **fields):
         """Send a request and return the reply, or None if the connection is closed instead."""
         self._client.replies.clear()
         self._client.send(api_key, version, **fields)
-        self.lone.rest()
+        self.broker.advance()
         return None if self._client.closed else self._client.replies[0]
 
     def produce(self, rows, transactional_id=None, acks=-1, version=9):
@@ -43,7 +43,7 @@ class Alice:
         fields = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1_000, "topic_data": topics}
         if not acks:
             self._client.send(K.PRODUCE, version, **fields)
-            self.lone.rest()
+            self.broker.advance()
             return self._client.closed
         return {
             (topic.name, row.index): E(row.error_code)
@@ -52,47 +52,47 @@ class Alice:
         }
 
 
-def ends(lone):
+def ends(broker):
     """Return the log end offset of each topic."""
-    cluster = lone.assembly.broker.cluster
+    cluster = broker.assembly.broker.cluster
     return {name: cluster.partition(name, 0).log.log_end_offset for name in (LEDGER, ORDERS)}
 
 
-def test_a_topic_that_may_not_be_written_is_refused_beside_one_that_may(lone):
-    alice = Alice(lone, WRITE_LEDGER)
+def test_a_topic_that_may_not_be_written_is_refused_beside_one_that_may(broker):
+    alice = Alice(broker, WRITE_LEDGER)
     told = alice.produce([(LEDGER, 0, batch()), (ORDERS, 0, batch()), ("absent", 0, batch()), (ORDERS, 7, batch())])
     assert told == {(LEDGER, 0): E.NONE, (ORDERS, 0): DENIED, ("absent", 0): DENIED, (ORDERS, 7): DENIED}
-    assert ends(lone) == {LEDGER: 1, ORDERS: 0}
+    assert ends(broker) == {LEDGER: 1, ORDERS: 0}
 
 
-def test_without_acknowledgements_a_refusal_closes_the_connection(lone):
-    assert Alice(lone, WRITE_LEDGER).produce([(LEDGER, 0, batch())], acks=0) is False
-    assert Alice(lone).produce([(LEDGER, 0, batch())], acks=0) is True
+def test_without_acknowledgements_a_refusal_closes_the_connection(broker):
+    assert Alice(broker, WRITE_LEDGER).produce([(LEDGER, 0, batch())], acks=0) is False
+    assert Alice(broker).produce([(LEDGER, 0, batch())], acks=0) is True
 
 
 @pytest.mark.parametrize("version", [9, 12])
 @pytest.mark.parametrize("transactional_id", [None, TXN, "another"])
-def test_a_batch_of_a_transaction_needs_its_id_whatever_else_is_wrong_with_it(lone, transactional_id, version):
+def test_a_batch_of_a_transaction_needs_its_id_whatever_else_is_wrong_with_it(broker, transactional_id, version):
     """CVE-2018-17196: a request that did not name the transaction of its batches bypassed the authorizer."""
-    producer = Producer(lone)
+    producer = Producer(broker)
     producer.begin(0)
-    before = ends(lone)
+    before = ends(broker)
     owner = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "base_sequence": 1}
     of_txn = batch(**owner, transactional=True)
     cut = of_txn[:-1]
-    alice = Alice(lone, WRITE_LEDGER, (Op.WRITE, Type.TOPIC, ORDERS))
+    alice = Alice(broker, WRITE_LEDGER, (Op.WRITE, Type.TOPIC, ORDERS))
     for places in ([(LEDGER, 0, of_txn)], [(ORDERS, 0, batch()), (LEDGER, 0, cut)], [("absent", 0, of_txn)]):
         told = alice.produce(places, transactional_id, version=version)
         assert {*told.values()} == {DENIED_ID} and len(told) == len(places)
-    assert ends(lone) == before
+    assert ends(broker) == before
 
 
-def test_the_right_to_one_transactional_id_gives_no_access_to_the_producer_of_another(lone):
+def test_the_right_to_one_transactional_id_gives_no_access_to_the_producer_of_another(broker):
     """CVE-2018-17196: the request has an allowed transactional id and the producer id of another transaction."""
-    victim = Producer(lone)
+    victim = Producer(broker)
     victim.begin(0)
-    before = ends(lone)
-    alice = Alice(lone, WRITE_LEDGER, (Op.WRITE, Type.TRANSACTIONAL_ID, "mine"))
+    before = ends(broker)
+    alice = Alice(broker, WRITE_LEDGER, (Op.WRITE, Type.TRANSACTIONAL_ID, "mine"))
     asked = {"transactional_id": "mine", "transaction_timeout_ms": 1_000, "producer_id": -1, "producer_epoch": -1}
     assert alice.call(K.INIT_PRODUCER_ID, 4, **asked).error_code == E.NONE
     owner = {"producer_id": victim.producer_id, "producer_epoch": victim.epoch}
@@ -103,19 +103,19 @@ def test_the_right_to_one_transactional_id_gives_no_access_to_the_producer_of_an
     assert alice.call(K.END_TXN, 3, transactional_id="mine", committed=True, **owner).error_code == (
         E.INVALID_PRODUCER_ID_MAPPING
     )
-    assert ends(lone) == before
-    lone.assembly.broker.authorizer = None
+    assert ends(broker) == before
+    broker.assembly.broker.authorizer = None
     assert victim.end() is E.NONE
 
 
-def test_who_may_not_write_with_an_id_fences_nobody(lone):
-    producer = Producer(lone)
+def test_who_may_not_write_with_an_id_fences_nobody(broker):
+    producer = Producer(broker)
     producer.begin(0)
-    alice = Alice(lone, WRITE_LEDGER)
+    alice = Alice(broker, WRITE_LEDGER)
     asked = {"transactional_id": TXN, "transaction_timeout_ms": 1_000, "producer_id": -1, "producer_epoch": -1}
     reply = alice.call(K.INIT_PRODUCER_ID, 4, **asked)
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (DENIED_ID, -1, -1)
-    lone.assembly.broker.authorizer = None
+    broker.assembly.broker.authorizer = None
     assert producer.end() is E.NONE
 
 
@@ -130,17 +130,17 @@ def add(alice, topics):
     }
 
 
-def test_one_topic_that_may_not_be_written_keeps_all_out_of_a_transaction(lone):
-    producer = Producer(lone)
-    alice = Alice(lone, WRITE_TXN, WRITE_LEDGER, (Op.WRITE, Type.TOPIC, "__consumer_offsets"))
+def test_one_topic_that_may_not_be_written_keeps_all_out_of_a_transaction(broker):
+    producer = Producer(broker)
+    alice = Alice(broker, WRITE_TXN, WRITE_LEDGER, (Op.WRITE, Type.TOPIC, "__consumer_offsets"))
     assert add(alice, [LEDGER, ORDERS, "absent"]) == {
         LEDGER: E.OPERATION_NOT_ATTEMPTED,
         ORDERS: DENIED,
         "absent": DENIED,
     }
     assert add(alice, ["__consumer_offsets"]) == {"__consumer_offsets": DENIED}
-    assert add(Alice(lone, WRITE_LEDGER), [LEDGER, "absent"]) == {LEDGER: DENIED_ID, "absent": DENIED_ID}
-    lone.assembly.broker.authorizer = None
+    assert add(Alice(broker, WRITE_LEDGER), [LEDGER, "absent"]) == {LEDGER: DENIED_ID, "absent": DENIED_ID}
+    broker.assembly.broker.authorizer = None
     assert producer.describe().topics == []
 
 
@@ -152,13 +152,13 @@ def commit(alice, version, *topics):
     return {topic.name: E(topic.partitions[0].error_code) for topic in reply.topics}
 
 
-def test_offsets_of_topics_that_may_not_be_read_begin_no_transaction(lone):
-    producer = Producer(lone)
-    alice = Alice(lone, WRITE_TXN, READ_GROUP, READ_LEDGER)
+def test_offsets_of_topics_that_may_not_be_read_begin_no_transaction(broker):
+    producer = Producer(broker)
+    alice = Alice(broker, WRITE_TXN, READ_GROUP, READ_LEDGER)
     assert commit(alice, 5, ORDERS, "absent") == {ORDERS: DENIED, "absent": DENIED}
-    lone.assembly.broker.authorizer = None
+    broker.assembly.broker.authorizer = None
     assert producer.describe().topics == []
-    told = commit(Alice(lone, WRITE_TXN, READ_GROUP), 5, LEDGER), commit(Alice(lone, WRITE_TXN), 5, LEDGER)
+    told = commit(Alice(broker, WRITE_TXN, READ_GROUP), 5, LEDGER), commit(Alice(broker, WRITE_TXN), 5, LEDGER)
     assert told == ({LEDGER: DENIED}, {LEDGER: E.GROUP_AUTHORIZATION_FAILED})
 
 
@@ -180,30 +180,30 @@ def fetch(alice, replica_id, offset=0):
     return errors(alice.call(K.FETCH, 12, **asked))
 
 
-def test_a_fetch_waits_for_the_topics_that_may_be_read(lone):
+def test_a_fetch_waits_for_the_topics_that_may_be_read(broker):
     """Otherwise a client that keeps asking for a topic that it may not read would send fetches without a pause."""
-    Alice(lone, READ_LEDGER)
-    reader = lone.client("10.0.0.1", ALICE)
+    Alice(broker, READ_LEDGER)
+    reader = broker.client("10.0.0.1", ALICE)
     reader.send(K.FETCH, 12, **fetching(ORDERS, LEDGER, max_wait_ms=500))
-    lone.rest(400)
+    broker.advance(400)
     assert reader.replies == []
-    lone.rest(200)
+    broker.advance(200)
     assert [errors(reply) for reply in reader.replies] == [{ORDERS: DENIED, LEDGER: E.NONE}]
     reader.replies.clear()
     reader.send(K.FETCH, 12, **fetching(ORDERS, "absent", max_wait_ms=500))
     assert [errors(reply) for reply in reader.replies] == [{ORDERS: DENIED, "absent": DENIED}]
 
 
-def test_a_client_that_says_it_is_a_replica_needs_the_right_of_a_broker(lone):
+def test_a_client_that_says_it_is_a_replica_needs_the_right_of_a_broker(broker):
     """CVE-2018-1288: a forged replica fetch acts in the name of a broker and could lose records."""
-    partition = lone.assembly.broker.cluster.partition(LEDGER, 0)
-    Alice(lone, WRITE_LEDGER).produce([(LEDGER, 0, batch(5))])
+    partition = broker.assembly.broker.cluster.partition(LEDGER, 0)
+    Alice(broker, WRITE_LEDGER).produce([(LEDGER, 0, batch(5))])
     before = partition.high_watermark, partition.log_start_offset
-    forger = Alice(lone, READ_LEDGER, (Op.READ, Type.TOPIC, ORDERS))
+    forger = Alice(broker, READ_LEDGER, (Op.READ, Type.TOPIC, ORDERS))
     assert {*fetch(forger, replica_id=2).values()} == {DENIED}
     assert {*fetch(forger, replica_id=1, offset=2).values()} == {DENIED}
     assert fetch(forger, replica_id=-1) == {LEDGER: E.NONE, ORDERS: E.NONE, "absent": DENIED}
-    fetch(Alice(lone, (Op.CLUSTER_ACTION, Type.CLUSTER, CLUSTER_NAME)), replica_id=2, offset=2)
+    fetch(Alice(broker, (Op.CLUSTER_ACTION, Type.CLUSTER, CLUSTER_NAME)), replica_id=2, offset=2)
     assert (partition.high_watermark, partition.log_start_offset) == before
 
 
@@ -214,9 +214,9 @@ def describe_topics(alice, names, version=9):
     return {topic.name: (E(topic.error_code), topic.authorized_operations or set()) for topic in reply.topics}
 
 
-def test_metadata_creates_and_tells_what_the_client_may(lone):
+def test_metadata_creates_and_tells_what_the_client_may(broker):
     describe = Op.DESCRIBE, Type.TOPIC
-    alice = Alice(lone, WRITE_LEDGER, (*describe, "seen"), (*describe, "made"), (Op.CREATE, Type.TOPIC, "made"))
+    alice = Alice(broker, WRITE_LEDGER, (*describe, "seen"), (*describe, "made"), (Op.CREATE, Type.TOPIC, "made"))
     assert describe_topics(alice, [LEDGER, ORDERS, "hidden", "seen", "made"]) == {
         LEDGER: (E.NONE, {Op.WRITE, Op.DESCRIBE}),
         ORDERS: (DENIED, set()),
@@ -224,48 +224,48 @@ def test_metadata_creates_and_tells_what_the_client_may(lone):
         "seen": (DENIED, set()),
         "made": (E.NONE, {Op.CREATE, Op.DESCRIBE}),
     }
-    assert {"made"} == lone.assembly.broker.cluster.topics.keys() & {"hidden", "seen", "made"}
+    assert {"made"} == broker.assembly.broker.cluster.topics.keys() & {"hidden", "seen", "made"}
 
 
-def test_a_name_that_is_illegal_is_told_to_who_may_describe_it(lone):
-    assert describe_topics(Alice(lone), ["a b"]) == {"a b": (DENIED, set())}
+def test_a_name_that_is_illegal_is_told_to_who_may_describe_it(broker):
+    assert describe_topics(Alice(broker), ["a b"]) == {"a b": (DENIED, set())}
     rights = (Op.DESCRIBE, Type.TOPIC, "a b"), (Op.CREATE, Type.TOPIC, "a b")
-    assert describe_topics(Alice(lone, *rights[:1]), ["a b"])["a b"][0] is DENIED
-    assert describe_topics(Alice(lone, *rights), ["a b"])["a b"][0] is E.INVALID_TOPIC_EXCEPTION
+    assert describe_topics(Alice(broker, *rights[:1]), ["a b"])["a b"][0] is DENIED
+    assert describe_topics(Alice(broker, *rights), ["a b"])["a b"][0] is E.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_coordinator_that_may_not_be_asked_for_is_not_made(version):
-    lone = Lone()
+    broker = MemoryBroker()
     keys = {"coordinator_keys": [GROUP, "other"]} if version >= 4 else {"key": GROUP}
-    reply = Alice(lone).call(K.FIND_COORDINATOR, version, key_type=0, **keys)
+    reply = Alice(broker).call(K.FIND_COORDINATOR, version, key_type=0, **keys)
     rows = reply.coordinators if version >= 4 else [reply]
     assert {(row.error_code, row.node_id, row.port) for row in rows} == {(E.GROUP_AUTHORIZATION_FAILED, -1, -1)}
-    assert "__consumer_offsets" not in lone.assembly.broker.cluster.topics
+    assert "__consumer_offsets" not in broker.assembly.broker.cluster.topics
 
 
-def test_each_key_of_a_coordinator_is_answered_for_itself(lone):
-    alice = Alice(lone, (Op.DESCRIBE, Type.TRANSACTIONAL_ID, TXN))
+def test_each_key_of_a_coordinator_is_answered_for_itself(broker):
+    alice = Alice(broker, (Op.DESCRIBE, Type.TRANSACTIONAL_ID, TXN))
     reply = alice.call(K.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[TXN, "other"])
     told = {row.key: (E(row.error_code), row.node_id) for row in reply.coordinators}
     assert told == {TXN: (E.NONE, 1), "other": (DENIED_ID, -1)}
 
 
-def test_markers_need_the_right_of_a_broker_and_end_nothing_without_it(lone):
-    producer = Producer(lone)
+def test_markers_need_the_right_of_a_broker_and_end_nothing_without_it(broker):
+    producer = Producer(broker)
     producer.begin(0)
-    before = ends(lone)
+    before = ends(broker)
     marker = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "transaction_result": True}
     topics = [{"name": name, "partition_indexes": [0]} for name in (LEDGER, "absent")]
-    alice = Alice(lone, WRITE_TXN, WRITE_LEDGER, (Op.DESCRIBE, Type.CLUSTER, CLUSTER_NAME))
+    alice = Alice(broker, WRITE_TXN, WRITE_LEDGER, (Op.DESCRIBE, Type.CLUSTER, CLUSTER_NAME))
     reply = alice.call(K.WRITE_TXN_MARKERS, 1, markers=[marker | {"topics": topics, "coordinator_epoch": 0}])
     (told,) = reply.markers
     assert {row.error_code for topic in told.topics for row in topic.partitions} == {E.CLUSTER_AUTHORIZATION_FAILED}
-    assert ends(lone) == before
+    assert ends(broker) == before
 
 
 @pytest.fixture
-def lone():
+def broker():
     made = coordinating()
     yield made
     assert made.bugs == []

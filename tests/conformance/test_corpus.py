@@ -9,7 +9,8 @@ from test_written_files import SUFFIXES, dump
 
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
-from tests.corpus import Served, consume, expected_of, expected_records, is_internal, told_by, write_files
+from tests.corpus import KEEPING, consume, expected_of, expected_records, is_internal, told_by, write_files
+from tests.thread_broker import ThreadBroker
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
@@ -66,7 +67,7 @@ def test_kafka_says_what_the_case_says(case, tmp_path, clients):
 def test_other_clients_read_it_from_ottla(case, name, tmp_path):
     files = files_of(case)
     expected = expected_of(files)
-    with Served(write_files(files, tmp_path) / "data") as served:
+    with ThreadBroker(write_files(files, tmp_path) / "data", **KEEPING) as served:
         assert read_by(name, served.bootstrap, expected, tmp_path) == {
             isolation: expected_records(expected, isolation) for isolation in ISOLATIONS
         }

@@ -4,14 +4,12 @@ The broker runs in this process, so that its clock can stand where the directory
 transactions have long timed out, and retention would take its records.
 """
 
-import asyncio
 import gzip
 import hashlib
 import io
 import json
 import shutil
 import tarfile
-import threading
 import time
 from pathlib import Path
 
@@ -21,14 +19,12 @@ from clients import start_client
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from open_transactions import Client
 
-from ottla.broker import server as server_module
-from ottla.broker.config import Config, Listener
-from ottla.broker.ports.clock import LoopClock
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import format_uuid
 from ottla.protocol.requests import codec
+from tests.thread_broker import ThreadBroker
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 LAST_TIMESTAMP_MS = 1_795_253_875_033
@@ -37,51 +33,6 @@ PATIENCE_S = 300
 ISOLATIONS = ["read_uncommitted", "read_committed"]
 # (transactional id, producer id, epoch, start) as Kafka described and dumped them.
 OPEN = {"hanging-01": (13, 0, 1_795_253_826_426), "tv2-01": (14, 30, 1_795_253_875_033)}
-
-
-class Served:
-    """A broker on a data directory, in a thread. `now_ms` is where its clock begins; None is the wall clock."""
-
-    def __init__(self, directory, monkeypatch, now_ms=None, **options):
-        shift_ms = 0 if now_ms is None else now_ms - time.time_ns() // 1_000_000
-
-        class ShiftedClock(LoopClock):
-            def now_ms(self):
-                return super().now_ms() + shift_ms
-
-        monkeypatch.setattr(server_module, "LoopClock", ShiftedClock)
-        listener = Listener("PLAINTEXT", "127.0.0.1", 0)
-        self.config = Config(log_dirs=str(directory), listeners=(listener,), **options)
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()))
-        self._failure = None
-
-    async def _live(self):
-        self.server = server_module.Server(self.config)
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            (address,) = await self.server.start()
-            self.bootstrap = f"{address.host}:{address.port}"
-        except Exception as error:
-            self._failure = error
-            return
-        finally:
-            self._started.set()
-        await self._stopping.wait()
-        await self.server.stop()
-
-    def __enter__(self):
-        self._thread.start()
-        assert self._started.wait(PATIENCE_S)
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
-        return self
-
-    def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +100,8 @@ def consume(bootstrap, places, isolation):
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_client_reads_exactly_what_kafkas_consumer_returned(directory, rows, isolation, monkeypatch):
-    with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
+def test_client_reads_exactly_what_kafkas_consumer_returned(directory, rows, isolation):
+    with ThreadBroker(directory, LAST_TIMESTAMP_MS) as served:
         ends, records = expected_rows(rows, isolation)
         assert consume(served.bootstrap, ends, isolation) == (ends, records)
         consumer = KafkaConsumer(bootstrap_servers=served.bootstrap, group_id="auditors")
@@ -160,8 +111,8 @@ def test_client_reads_exactly_what_kafkas_consumer_returned(directory, rows, iso
 
 
 @pytest.mark.parametrize("name", ["aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)])
-def test_other_clients_read_it_too(directory, rows, name, monkeypatch, tmp_path):
-    with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
+def test_other_clients_read_it_too(directory, rows, name, tmp_path):
+    with ThreadBroker(directory, LAST_TIMESTAMP_MS) as served:
         client = start_client(name, served.bootstrap, tmp_path)
         for isolation in ISOLATIONS:
             ends, records = expected_rows(rows, isolation)
@@ -199,8 +150,8 @@ def describe(bootstrap, *transactional_ids):
     }
 
 
-def test_what_was_open_is_open_and_the_next_producer_fences_it(directory, monkeypatch):
-    with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
+def test_what_was_open_is_open_and_the_next_producer_fences_it(directory):
+    with ThreadBroker(directory, LAST_TIMESTAMP_MS) as served:
         assert describe(served.bootstrap, *OPEN) == {name: ("Ongoing", *rest) for name, rest in OPEN.items()}
         for transactional_id, (producer_id, epoch, _) in OPEN.items():
             successor = KafkaProducer(bootstrap_servers=served.bootstrap, transactional_id=transactional_id)
@@ -228,9 +179,9 @@ def end_as(bootstrap, transactional_id, producer_id, epoch):
     return error
 
 
-def test_by_the_wall_clock_what_was_open_is_aborted(directory, monkeypatch):
+def test_by_the_wall_clock_what_was_open_is_aborted(directory):
     options = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 50, "log_retention_ms": -1}
-    with Served(directory, monkeypatch, **options) as served:
+    with ThreadBroker(directory, **options) as served:
         deadline = time.monotonic() + PATIENCE_S
         while {state for state, *_ in describe(served.bootstrap, *OPEN).values()} != {"CompleteAbort"}:
             assert time.monotonic() < deadline
@@ -241,8 +192,8 @@ def test_by_the_wall_clock_what_was_open_is_aborted(directory, monkeypatch):
         client.close()
 
 
-def test_configs_and_ids_are_those_of_the_metadata(directory, monkeypatch):
-    with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
+def test_configs_and_ids_are_those_of_the_metadata(directory):
+    with ThreadBroker(directory, LAST_TIMESTAMP_MS) as served:
         topics = served.server.broker.cluster.topics
         assert topics["compacted"].configs == {
             "cleanup.policy": "compact",
@@ -270,13 +221,13 @@ def test_configs_and_ids_are_those_of_the_metadata(directory, monkeypatch):
         assert served.server.broker.cluster.image.next_producer_id == 1000
 
 
-def test_without_metadata_topics_are_those_of_the_directories(directory, rows, monkeypatch):
+def test_without_metadata_topics_are_those_of_the_directories(directory, rows):
     before = {path.name for path in directory.iterdir() if path.is_dir()}
     shutil.rmtree(directory / "__cluster_metadata-0")
     (directory / "bootstrap.checkpoint").unlink()
     (directory / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=AAAAAAAAQACAAAAAAAAAAQ\n")
     for _ in range(2):
-        with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
+        with ThreadBroker(directory, LAST_TIMESTAMP_MS) as served:
             cluster = served.server.broker.cluster
             assert cluster.node_id == 5
             assert {path.name for path in directory.iterdir() if path.is_dir()} == before

@@ -4,14 +4,15 @@ import pytest
 
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
-from tests.corpus import Served, consume, expected_of, expected_records, told_by, write_files
+from tests.corpus import KEEPING, consume, expected_of, expected_records, told_by, write_files
+from tests.thread_broker import ThreadBroker
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_broker_and_consumer_say_what_the_case_says(case, tmp_path):
     files = files_of(case)
     expected = expected_of(files)
-    with Served(write_files(files, tmp_path) / "data") as served:
+    with ThreadBroker(write_files(files, tmp_path) / "data", **KEEPING) as served:
         said, written = told_by(served.bootstrap, expected)
         assert said == written
         for isolation in ("read_committed", "read_uncommitted"):

@@ -12,7 +12,7 @@ from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.testkit.greedy import Fill, greedy
 from ottla.testkit.in_memory.furnish import Size, furnish, message
 from ottla.testkit.in_memory.schedule import START_MS
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 SIZE = Size(
     topics=300,
@@ -40,9 +40,9 @@ def stage():
     def fill_state():
         if kept and not kept[0].has_changed():
             return kept
-        lone = Lone()
-        kept[:] = [lone, furnish(lone.ask, lone.rest, SIZE)]
-        lone.mark()
+        broker = MemoryBroker()
+        kept[:] = [broker, furnish(broker.ask, broker.advance, SIZE)]
+        broker.mark()
         return kept
 
     return fill_state
@@ -55,19 +55,19 @@ def asks(api, state, entries, size_bytes):
             yield ask
 
 
-def find_slow(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
+def find_slow(broker, api, state, entries=ENTRIES, size_bytes=BYTES):
     """Yield the requests with an event that takes too long, or makes too many uncharged calls."""
     for ask in asks(api, state, entries, size_bytes):
-        weight = lone.weigh(ask.message(), ask.version)
+        weight = broker.weigh(ask.message(), ask.version)
         if weight.us > MOST_US or weight.uncharged_calls > MOST_UNCHARGED_CALLS:
             yield f"{api.title} {ask.version}, {ask.fill} {ask.array}: {weight}"
 
 
 @pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
 def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
-    lone, state = stage()
-    assert [*find_slow(lone, api, state)] == []
-    assert lone.bugs == []
+    broker, state = stage()
+    assert [*find_slow(broker, api, state)] == []
+    assert broker.bugs == []
 
 
 class Moody:
@@ -82,59 +82,59 @@ class Moody:
 
 @pytest.mark.parametrize("api", [api for api in TABLE.values() if api.needs], ids=lambda api: api.title)
 def test_a_greedy_request_holds_nobody_where_rights_are_asked_for(api, stage):
-    lone, state = stage()
-    broker = lone.assembly.broker
-    broker.authorizer = Moody()
+    broker, state = stage()
+    parts = broker.assembly.broker
+    parts.authorizer = Moody()
     try:
-        assert [*find_slow(lone, api, state)] == []
+        assert [*find_slow(broker, api, state)] == []
     finally:
-        broker.authorizer = None
-    assert lone.bugs == []
+        parts.authorizer = None
+    assert broker.bugs == []
 
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH], ids=lambda key: key.title)
 def test_no_step_grows_with_the_rows(key, stage):
     """Messages with records have their own decoders and encoders; only the full size shows their cost."""
-    lone, state = stage()
-    assert [*find_slow(lone, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
-    assert lone.bugs == []
+    broker, state = stage()
+    assert [*find_slow(broker, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
+    assert broker.bugs == []
 
 
 def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
     """The broker keeps unknown names: they may belong to a plugin."""
-    lone = Lone()
+    broker = MemoryBroker()
     configs = [{"name": f"plugin.{number}", "config_operation": 0, "value": "1"} for number in range(8_000)]
-    broker = {"resource_type": BROKER_RESOURCE, "resource_name": "1"}
+    resource = {"resource_type": BROKER_RESOURCE, "resource_name": "1"}
     altering = message(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[broker | {"configs": configs}], validate_only=False
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource | {"configs": configs}], validate_only=False
     )
-    describing = message(ApiKey.DESCRIBE_CONFIGS, 4, resources=[broker | {"configuration_keys": None}])
+    describing = message(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource | {"configuration_keys": None}])
     for asked, version in ((altering, 1), (describing, 4)):
-        weight = lone.weigh(asked, version)
+        weight = broker.weigh(asked, version)
         assert weight.us <= MOST_US and weight.uncharged_calls <= MOST_UNCHARGED_CALLS
-    assert lone.bugs == []
+    assert broker.bugs == []
 
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT], ids=lambda key: key.title)
 def test_a_handler_that_never_rests_is_seen(stage, monkeypatch, key):
-    lone, state = stage()
+    broker, state = stage()
     monkeypatch.setattr(Turns, "must_yield", False)
-    assert [*find_slow(lone, TABLE[key], state)]
+    assert [*find_slow(broker, TABLE[key], state)]
 
 
 @pytest.mark.parametrize("rests", [False, True])
 def test_a_handler_that_forgets_the_charge_is_seen(stage, rests):
     """Asking for a turn budget after each row does not help: without a charge the budget is never spent."""
-    lone, state = stage()
+    broker, state = stage()
     api = TABLE[ApiKey.DELETE_GROUPS]
 
-    async def forgetful(broker, request):
+    async def forgetful(parts, request):
         for group_id in request.body.groups_names:
             for _ in range(20):
                 group_id.encode()
             if rests:
-                await broker.turns.yield_if_due()
-        return await api.handle(broker, request)
+                await parts.turns.yield_if_due()
+        return await api.handle(parts, request)
 
-    lone.serve_with(api.key, forgetful)
-    assert any("uncharged_calls" in line for line in find_slow(lone, api, state))
+    broker.serve_with(api.key, forgetful)
+    assert any("uncharged_calls" in line for line in find_slow(broker, api, state))

@@ -70,22 +70,22 @@ def steps(monkeypatch):
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 def test_handlers_that_one_sync_or_append_wakes_resume_in_shares(asked, steps):
-    lone = coordinating(sync_ms=50.0, log_flush_interval_messages=1)
-    lone.create_topic(TOPIC, 1, flush_messages="1")
-    crowd = [lone.client(f"client-{number}") for number in range(CLIENTS)]
+    broker = coordinating(sync_ms=50.0, log_flush_interval_messages=1)
+    broker.create_topic(TOPIC, 1, flush_messages="1")
+    crowd = [broker.client(f"client-{number}") for number in range(CLIENTS)]
     for number, client in enumerate(crowd):  # a connection's first request waits by other rules
         key, version, fields = asked(number)
         client.post(key, version, **fields)
-    lone.rest(500.0)
+    broker.advance(500.0)
     steps.clear()
     for number, client in enumerate(crowd):
         key, version, fields = asked(number)
         for _ in range(EACH):
             client.post(key, version, **fields)
-    lone.rest(20.0)
+    broker.advance(20.0)
     key, version, fields = produce(0)  # wakes each Fetch
-    lone.client("writer").post(key, version, **fields)
-    lone.rest(3_000.0)
+    broker.client("writer").post(key, version, **fields)
+    broker.advance(3_000.0)
     assert [len(client.replies) for client in crowd] == [1 + EACH] * CLIENTS
     assert LEAST_STEPS <= max(steps.values()) <= MOST_STEPS
-    assert lone.bugs == []
+    assert broker.bugs == []

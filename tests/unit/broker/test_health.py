@@ -23,7 +23,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_topic
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 from tests.patience import PATIENCE_S
 from tests.unit.broker.admin.web import Web
 
@@ -214,10 +214,10 @@ def test_a_signal_ends_a_recovery_in_the_middle(config, killed_logs, tmp_path):
 
 def test_a_log_that_is_recovered_in_steps_may_be_given_up_at_any_of_them(tmp_path):
     def start():
-        lone = Lone()
+        broker = MemoryBroker()
         disk = RealDisk()
         disk.now_ns = lambda: 0
-        return Storage(Config(log_dirs=str(tmp_path / "data")), lone.clock, disk, lone.turns)
+        return Storage(Config(log_dirs=str(tmp_path / "data")), broker.clock, disk, broker.turns)
 
     def count_steps(storage):
         return sum(1 for _ in storage.open())
@@ -270,14 +270,14 @@ def test_coordinators_must_have_read_their_logs_once():
 
 
 def test_a_broker_that_stops_or_has_lost_its_directory_is_ready_no_more():
-    lone = Lone()
-    broker = lone.assembly.broker
+    broker = MemoryBroker()
+    parts = broker.assembly.broker
     health = Health()
-    health.starting(broker.logs)
-    health.running(broker)
-    lone.rest(1.0)
+    health.starting(parts.logs)
+    health.running(parts)
+    broker.advance(1.0)
     assert health.problem() is None
-    broker.logs.fail(OSError(5, "Input/output error", "/data/ledger-0"))
+    parts.logs.fail(OSError(5, "Input/output error", "/data/ledger-0"))
     assert health.problem() == "The log directory is offline: the broker's log has the reason"
     assert health.state is BrokerState.RUNNING
     health.stopping()

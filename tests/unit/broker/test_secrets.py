@@ -49,17 +49,17 @@ class Watched(Web):
 
     def __init__(self):
         super().__init__()
-        broker = self.lone.assembly.broker
-        clock = self.lone.clock
+        parts = self.broker.assembly.broker
+        clock = self.broker.clock
         self.journal = Journal(clock)
         routes = [
-            *own_routes(broker, clock, 0, "/data"),
-            *picture_routes(broker, clock),
-            MetricsPage(broker, clock, 0).route,
-            *journal_routes(self.journal, self.lone.turns),
+            *own_routes(parts, clock, 0, "/data"),
+            *picture_routes(parts, clock),
+            MetricsPage(parts, clock, 0).route,
+            *journal_routes(self.journal, self.broker.turns),
         ]
         self.router = Router(routes)
-        self.lone.assembly.dispatcher = SteeredDispatcher(broker, Plan(), self.journal, clock, lambda _id: None)
+        self.broker.assembly.dispatcher = SteeredDispatcher(parts, Plan(), self.journal, clock, lambda _id: None)
         self.streams = []
         for path in STREAMS:
             self.streams.append(self.connect())
@@ -67,11 +67,11 @@ class Watched(Web):
 
     def read_outputs(self):
         """Yield the name and the content of each of these outputs."""
-        self.lone.rest(3_000)
+        self.broker.advance(3_000)
         for path in ASKED:
             visitor = self.connect()
             visitor.send(request("GET", path))
-            self.lone.rest(1_000)
+            self.broker.advance(1_000)
             assert visitor.transport.written.startswith(b"HTTP/1.1 200 "), path
             yield path, bytes(visitor.transport.written)
         for path, stream in zip(STREAMS, self.streams, strict=True):
@@ -111,7 +111,7 @@ REQUESTS = [
 def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
     caplog.set_level(logging.DEBUG, logger="ottla")
     watched = Watched()
-    watched.lone.serve(message(key, version, **fields), version)
+    watched.broker.serve(message(key, version, **fields), version)
     for where, shown in watched.read_outputs():
         assert not is_told(shown), where
     for formatter in (JsonFormatter(), KafkaFormatter()):
@@ -122,11 +122,11 @@ def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
 def test_a_login_without_headers_does_not_stand_in_the_journal():
     """This login looks like a request: the first bytes of the password are where a header has a length."""
     password = "!" + 4 * SECRET
-    lone = lone_with_logins({"plain.sasl.jaas.config": f'{MODULE} user_charlie="{password}";'})
-    journal = Journal(lone.clock)
-    broker = lone.assembly.broker
-    lone.assembly.dispatcher = SteeredDispatcher(broker, Plan(), journal, lone.clock, lambda _id: None)
-    guest = Guest(lone)
+    broker = lone_with_logins({"plain.sasl.jaas.config": f'{MODULE} user_charlie="{password}";'})
+    journal = Journal(broker.clock)
+    parts = broker.assembly.broker
+    broker.assembly.dispatcher = SteeredDispatcher(parts, Plan(), journal, broker.clock, lambda _id: None)
+    guest = Guest(broker)
     guest.handshake(version=0)
     guest.frame(f"\0charlie\0{password}".encode())
     assert guest.principal == "User:charlie"
@@ -136,20 +136,20 @@ def test_a_login_without_headers_does_not_stand_in_the_journal():
 def test_a_config_that_is_no_secret_stands_in_the_journal():
     watched = Watched()
     key, version, fields = altering(K.INCREMENTAL_ALTER_CONFIGS, 1, ("log.retention.ms", "60000"))
-    watched.lone.call(key, version, **fields)
+    watched.broker.call(key, version, **fields)
     (entry,) = watched.journal.since(0)
     assert b"60000" in entry.request
 
 
 def test_clients_are_told_no_secret_that_was_set():
     watched = Watched()
-    broker = watched.lone.assembly.broker
-    broker.tls_problem = lambda config: ""
+    parts = watched.broker.assembly.broker
+    parts.tls_problem = lambda config: ""
     key, version, fields = altering(K.INCREMENTAL_ALTER_CONFIGS, 1, (KEY, SECRET), ("plugin.password", SECRET))
-    (row,) = watched.lone.call(key, version, **fields).responses
+    (row,) = watched.broker.call(key, version, **fields).responses
     assert row.error_code == E.NONE
     asked = [{"resource_type": BROKER_RESOURCE, "resource_name": "1", "configuration_keys": None}]
-    frame = watched.lone.serve(message(K.DESCRIBE_CONFIGS, 4, resources=asked, include_synonyms=True), 4)
+    frame = watched.broker.serve(message(K.DESCRIBE_CONFIGS, 4, resources=asked, include_synonyms=True), 4)
     assert KEY.encode() in frame and not is_told(bytes(frame))
 
 

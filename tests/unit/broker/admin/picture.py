@@ -17,10 +17,10 @@ class Picture:
     """A broker in memory, and the client of its live picture."""
 
     def __init__(self, **options):
-        self.lone = coordinating(**options)
-        self.broker = self.lone.assembly.broker
-        self.web = Web(lone=self.lone)
-        self.web.router = Router(picture_routes(self.broker, self.lone.clock))
+        self.broker = coordinating(**options)
+        self.broker = self.broker.assembly.broker
+        self.web = Web(broker=self.broker)
+        self.web.router = Router(picture_routes(self.broker, self.broker.clock))
         self.events = self.broker.events
 
     def get(self, target, status=200):
@@ -37,7 +37,7 @@ class Picture:
             is_chunked = b"chunked" in head
             if head and (body.endswith(b"0\r\n\r\n") if is_chunked else len(body) >= length_of(head)):
                 break
-            self.lone.rest()
+            self.broker.advance()
         assert int(head.split(b" ")[1]) == status, written[:1000]
         return decode_chunks(body) if is_chunked else body
 
@@ -61,7 +61,7 @@ class Follower:
 
     def news(self, after_ms=300.0):
         """Return [(event, data)] for the events that arrive in this time."""
-        self.picture.lone.rest(after_ms)
+        self.picture.broker.advance(after_ms)
         body = decode_chunks(bytes(self.visitor.transport.written).partition(b"\r\n\r\n")[2])
         new, self._seen = body[self._seen :], len(body)
         return [parse_event(block) for block in new.decode().split("\n\n") if block and not block.startswith(":")]

@@ -25,7 +25,7 @@ def web(shared_web):
     shared_web.waits.clear()
     shared_web.left.clear()
     yield shared_web
-    assert shared_web.lone.bugs == []
+    assert shared_web.broker.bugs == []
     assert shared_web.waits == []
 
 
@@ -69,12 +69,12 @@ def test_a_waiting_request_holds_those_behind_it_and_reads_no_further(web):
     assert visitor.replies() == [] and not visitor.transport.reading
     (wait,) = web.waits
     web.waits.clear()
-    web.lone.turns.event(lambda: wait.wake("done"))
+    web.broker.turns.event(lambda: wait.wake("done"))
     for _ in range(1_000):
-        web.lone.rest()
+        web.broker.advance()
         visitor.send(b"", 1_000)
-    first, *rest = visitor.replies()
-    assert (first.value, len(rest)) == ("done", 2_000)
+    first, *advance = visitor.replies()
+    assert (first.value, len(advance)) == ("done", 2_000)
 
 
 def test_who_hangs_up_is_not_waited_for(web):
@@ -99,7 +99,7 @@ def test_who_sends_no_more_behind_a_request_is_answered(web):
     visitor.end()
     while not visitor.transport.closed:
         visitor.transport.take(100_000)
-        web.lone.rest(0.1)
+        web.broker.advance(0.1)
     (reply,) = visitor.replies()
     assert reply.body == b"x" * 200_000
 
@@ -160,8 +160,8 @@ def test_what_comes_together_with_the_end_is_read(web):
         visitor.connection.data_received(sent[-5:])
         visitor.connection.eof_received()
 
-    web.lone.turns.event(both)
-    web.lone.rest()
+    web.broker.turns.event(both)
+    web.broker.advance()
     assert [reply.status for reply in visitor.replies()] == [200]
     assert visitor.transport.closed
 
@@ -207,14 +207,14 @@ def test_what_cannot_be_answered_is_told_and_the_connection_goes_on(web, asked, 
     visitor = web.connect()
     visitor.send(asked)
     visitor.send(request("GET", "/echo/next"))
-    web.lone.rest(5_000)
-    first, *rest = visitor.replies()
+    web.broker.advance(5_000)
+    first, *advance = visitor.replies()
     assert first.status == status
     assert first.value.get("error", "").startswith(told)
     if first.headers.get("connection") == "close":
-        assert rest == [] and visitor.transport.closed
+        assert advance == [] and visitor.transport.closed
     else:
-        assert [reply.status for reply in rest] == [200]
+        assert [reply.status for reply in advance] == [200]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_body_of_the_largest_size_is_read(web, is_chunked):
         else:
             visitor.send(request("POST", "/echo", body))
         for _ in range(3_000):
-            web.lone.rest()
+            web.broker.advance()
             visitor.send(b"")
         (reply,) = visitor.replies()
         return reply.status
@@ -309,7 +309,7 @@ def test_who_is_refused_and_sends_for_ever_is_left(web):
     visitor.send(request("POST", "/echo", b"x", content_length=1 << 30))
     for _ in range(30):
         visitor.send(b"x" * 1_000)
-        web.lone.rest(100.0)
+        web.broker.advance(100.0)
     assert visitor.transport.closed
 
 
@@ -344,36 +344,36 @@ def test_a_request_that_is_not_whole_in_time_is_told_so(web):
     sent = request("POST", "/echo", {"value": 1})
     for byte in sent[:-1]:
         visitor.send(bytes([byte]))
-        web.lone.rest(100.0)
-    web.lone.rest(1_000.0)
+        web.broker.advance(100.0)
+    web.broker.advance(1_000.0)
     (reply,) = visitor.replies()
     assert (reply.status, reply.value) == (408, {"error": "The request was not complete after 10 s"})
-    web.lone.rest(3_000.0)
+    web.broker.advance(3_000.0)
     assert visitor.transport.closed
 
 
 def test_who_asks_nothing_is_let_go_after_a_minute(web):
     fresh, used = web.connect(), web.connect()
     used.send(request("GET", "/echo/x"))
-    web.lone.rest(59_000.0)
+    web.broker.advance(59_000.0)
     assert not fresh.transport.closed and not used.transport.closed
     used.send(request("GET", "/echo/x"))
-    web.lone.rest(2_000.0)
+    web.broker.advance(2_000.0)
     assert fresh.transport.closed and fresh.replies() == []
     assert not used.transport.closed
-    web.lone.rest(60_000.0)
+    web.broker.advance(60_000.0)
     assert used.transport.closed and len(used.replies()) == 2
 
 
 def test_a_handler_may_wait_for_as_long_as_it_likes(web):
     visitor = web.connect()
     visitor.send(request("GET", "/wait"))
-    web.lone.rest(600_000.0)
+    web.broker.advance(600_000.0)
     assert not visitor.transport.closed
     (wait,) = web.waits
     web.waits.clear()
     wait.wake("done")
-    web.lone.rest()
+    web.broker.advance()
     assert visitor.replies()[0].value == "done"
 
 
@@ -383,10 +383,10 @@ def test_who_does_not_read_is_cut_off_and_little_is_written_for_him(web):
     visitor.send(request("GET", "/large?bytes=10000000"))
     for _ in range(20):
         visitor.transport.take(70_000)
-        web.lone.rest(9_000.0)
+        web.broker.advance(9_000.0)
     assert not visitor.transport.closed
     assert len(visitor.transport.written) < 20 * 70_000 + 200_000
-    web.lone.rest(11_000.0)
+    web.broker.advance(11_000.0)
     assert visitor.transport.aborted and visitor.connection in web.left
 
 
@@ -426,7 +426,7 @@ def test_any_bytes_are_answered_or_end_the_connection(web):
         visitor = web.connect()
         visitor.send(b"".join(chance.choices(parts, k=chance.randint(1, 12))), chance.choice([1, 5, 1_000]))
         visitor.end()
-        web.lone.rest(5_000.0)
+        web.broker.advance(5_000.0)
         assert visitor.transport.closed
 
 

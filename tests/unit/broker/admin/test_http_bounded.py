@@ -38,7 +38,7 @@ BODIES = {
 def web():
     web = Web()
     yield web
-    assert web.lone.bugs == []
+    assert web.broker.bugs == []
 
 
 def weigh(web, *pieces, piece_bytes=65_536):
@@ -48,7 +48,7 @@ def weigh(web, *pieces, piece_bytes=65_536):
         for piece in pieces:
             visitor.send(piece, piece_bytes)
         for _ in range(200):
-            web.lone.rest()
+            web.broker.advance()
             visitor.send(b"", piece_bytes)
 
     return web.weigh(ask), visitor.replies()

@@ -31,21 +31,21 @@ class Ticker:
         self.ends += 1
 
     def next(self):
-        wait = Wait(self.web.lone.turns, lambda: self.waits.remove(wait))
+        wait = Wait(self.web.broker.turns, lambda: self.waits.remove(wait))
         self.waits.append(wait)
         return wait
 
     def say(self, piece):
         wait = self.waits.pop()
-        self.web.lone.turns.event(lambda: wait.wake(piece))
-        self.web.lone.rest(0.1)
+        self.web.broker.turns.event(lambda: wait.wake(piece))
+        self.web.broker.advance(0.1)
 
 
 @pytest.fixture
 def ticker():
     ticker = Ticker()
     yield ticker
-    assert ticker.web.lone.bugs == []
+    assert ticker.web.broker.bugs == []
 
 
 def body_of(visitor):
@@ -96,7 +96,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(ticker):
     visitor.transport.takes = PIECE_BYTES
     ticker.say(b"x" * 3 * PIECE_BYTES)
     assert ticker.taken == 0 and len(visitor.transport.written) < 3 * PIECE_BYTES
-    ticker.web.lone.rest(REQUEST_MS + 1)
+    ticker.web.broker.advance(REQUEST_MS + 1)
     assert visitor.transport.aborted and ticker.waits == []
 
 
@@ -106,9 +106,9 @@ def test_a_slow_reader_gets_it_all(ticker):
     visitor.transport.takes = 0
     ticker.say(b"x" * 3 * PIECE_BYTES)
     for _ in range(3):
-        ticker.web.lone.rest(REQUEST_MS / 2)
+        ticker.web.broker.advance(REQUEST_MS / 2)
         visitor.transport.take(PIECE_BYTES + 100)
-        ticker.web.lone.rest(0.1)
+        ticker.web.broker.advance(0.1)
     assert body_of(visitor).count(b"x") == 3 * PIECE_BYTES
     assert ticker.taken == 1 and not visitor.transport.closed
 

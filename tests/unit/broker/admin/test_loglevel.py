@@ -16,7 +16,7 @@ PATH = f"/v1/loglevel/{GROUP}"
 def web():
     before = {name: logging.getLogger(name).level for name in (None, GROUP)}
     web = Web()
-    web.router = Router(LogLevels(web.lone.clock).routes)
+    web.router = Router(LogLevels(web.broker.clock).routes)
     yield web
     for name, level in before.items():
         logging.getLogger(name).setLevel(level)
@@ -29,12 +29,12 @@ def level(name=GROUP):
 def test_a_logger_tells_more_for_some_time_and_then_what_it_told_before(web):
     logging.getLogger(GROUP).setLevel(logging.WARNING)
     reply = web.ask("PUT", PATH, body={"level": "DEBUG", "for_ms": 60_000})
-    now_ms = web.lone.clock.now_ms()
+    now_ms = web.broker.clock.now_ms()
     assert reply.value == {"logger": GROUP, "level": "DEBUG", "until_ms": now_ms + 60_000, "then": "WARN"}
     assert level() == logging.DEBUG
-    web.lone.rest(59_000)
+    web.broker.advance(59_000)
     assert level() == logging.DEBUG
-    web.lone.rest(2_000)
+    web.broker.advance(2_000)
     assert level() == logging.WARNING
     assert {"logger": GROUP, "level": "WARN", "until_ms": None, "then": None} in web.ask("GET", "/v1/loglevel").value
 
@@ -43,9 +43,9 @@ def test_a_level_that_is_changed_again_goes_back_to_the_one_that_lasts(web):
     web.ask("PUT", PATH, body={"level": "DEBUG", "for_ms": 1_000})
     again = web.ask("PUT", PATH, body={"level": "ERROR", "for_ms": 60_000})
     assert again.value["then"] is None  # that of its parent
-    web.lone.rest(2_000)
+    web.broker.advance(2_000)
     assert level() == logging.ERROR
-    web.lone.rest(60_000)
+    web.broker.advance(60_000)
     assert level() == logging.NOTSET
 
 

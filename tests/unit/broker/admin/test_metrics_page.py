@@ -60,11 +60,11 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\["\\n])*)"')
 class Scraped:
     """A broker in memory, and requests for its metrics page."""
 
-    def __init__(self, lone):
-        self.lone = lone
-        self.broker = lone.assembly.broker
-        self.broker.metrics.measure(lone.clock.monotonic_ms, Histogram((1, 10)))
-        self.page = MetricsPage(self.broker, lone.clock, 1_000)
+    def __init__(self, broker):
+        self.broker = broker
+        self.broker = broker.assembly.broker
+        self.broker.metrics.measure(broker.clock.monotonic_ms, Histogram((1, 10)))
+        self.page = MetricsPage(self.broker, broker.clock, 1_000)
 
     def text(self):
         pieces, done = [], []
@@ -77,11 +77,11 @@ class Scraped:
             assert response.content_type == "text/plain; version=0.0.4; charset=utf-8"
             await response.body(send)
 
-        turns = self.lone.turns
-        turns.event(lambda: turns.start(show(), done.append, self.lone.bugs.append))
-        while not done and not self.lone.bugs:
-            self.lone.rest()
-        assert self.lone.bugs == []
+        turns = self.broker.turns
+        turns.event(lambda: turns.start(show(), done.append, self.broker.bugs.append))
+        while not done and not self.broker.bugs:
+            self.broker.advance()
+        assert self.broker.bugs == []
         return b"".join(pieces).decode()
 
     def series(self):
@@ -112,16 +112,16 @@ def scraper():
 @pytest.fixture
 def full_broker(scraper):
     """Fill a broker with at least one of everything."""
-    lone = scraper.lone
-    producer = Producer(lone)
+    broker = scraper.broker
+    producer = Producer(broker)
     producer.begin(0)
     producer.end()
-    Producer(lone, "hanging").begin(1)
-    produce(lone, batch(3), partition=2)
-    produce(lone, batch(), topic="nowhere")
-    commit(lone, (LEDGER, 2, 1))
-    Member(lone, "members").settle()
-    lone.rest(100)
+    Producer(broker, "hanging").begin(1)
+    produce(broker, batch(3), partition=2)
+    produce(broker, batch(), topic="nowhere")
+    commit(broker, (LEDGER, 2, 1))
+    Member(broker, "members").settle()
+    broker.advance(100)
     return scraper
 
 
@@ -178,39 +178,39 @@ def test_it_tells_what_is_so(full_broker):
 
 
 def test_a_group_that_reads_committed_lags_behind_what_it_may_read_and_no_further(full_broker):
-    commit(full_broker.lone, (LEDGER, 1, 0))
+    commit(full_broker.broker, (LEDGER, 1, 0))
     place = {"consumergroup": "g", "topic": LEDGER, "partition": 1}
     assert full_broker.value("kafka_consumergroup_lag", **place) == 1
     assert full_broker.value("ottla_consumergroup_stable_lag", **place) == 0
 
 
 def test_a_last_stable_offset_that_stays_grows_old_until_it_moves(scraper):
-    producer = Producer(scraper.lone)
+    producer = Producer(scraper.broker)
     producer.begin(0)
     name, place = "ottla_partition_last_stable_offset_age_seconds", {"topic": LEDGER, "partition": 0}
     assert scraper.value(name, **place) < 1
-    scraper.lone.rest(30_000)
+    scraper.broker.advance(30_000)
     assert scraper.value(name, **place) == pytest.approx(30, abs=1)
     assert scraper.value("ottla_transaction_oldest_open_seconds") == pytest.approx(30, abs=1)
     producer.end()
-    scraper.lone.rest(100)
+    scraper.broker.advance(100)
     assert name not in scraper.names()
     assert scraper.value("ottla_transaction_oldest_open_seconds") == 0
 
 
 def test_rates_and_quantiles_are_those_of_the_last_minutes(scraper):
-    lone = scraper.lone
+    broker = scraper.broker
     scraper.text()
-    lone.rest(9_000)
-    produce(lone, batch(100))
-    lone.rest(1_000)
+    broker.advance(9_000)
+    produce(broker, batch(100))
+    broker.advance(1_000)
     bytes_in = scraper.broker.metrics.bytes_in
     rate = scraper.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
     assert rate == pytest.approx(bytes_in / 10, rel=0.05)
     quantile = {"request": "Produce", "quantile": "0.99"}
     assert scraper.value("kafka_network_requestmetrics_totaltimems", **quantile) > 0
     for _ in range(20):
-        lone.rest(31_000)
+        broker.advance(31_000)
         scraper.text()
     assert scraper.value("kafka_network_requestmetrics_totaltimems", **quantile) == 0
     later = scraper.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
@@ -218,8 +218,8 @@ def test_rates_and_quantiles_are_those_of_the_last_minutes(scraper):
 
 
 def test_hostile_names_cannot_leave_their_label(scraper):
-    commit(scraper.lone, (LEDGER, 0, 0), group_id=HOSTILE)
-    scraper.lone.rest(100)
+    commit(scraper.broker, (LEDGER, 0, 0), group_id=HOSTILE)
+    scraper.broker.advance(100)
     assert labels(consumergroup=HOSTILE) == 'consumergroup="a\\"b\\\\c\\nd} 1\\n# TYPE x é"'
     rows = [dict(row) for name, row in scraper.series() if name == "kafka_consumergroup_members"]
     assert [row["consumergroup"].replace("\\n", "\n").replace('\\"', '"') for row in rows] == [
@@ -241,17 +241,17 @@ def test_partitions_groups_and_offsets_beyond_a_number_are_left_out_and_counted(
 
 
 def test_a_group_with_a_name_of_kilobytes_has_no_series(scraper):
-    commit(scraper.lone, (LEDGER, 0, 0), group_id="g" * 30_000)
-    scraper.lone.rest(100)
+    commit(scraper.broker, (LEDGER, 0, 0), group_id="g" * 30_000)
+    scraper.broker.advance(100)
     assert scraper.value("ottla_metrics_left_out", of="groups") == 1
     assert len(scraper.text()) < 60_000
 
 
 def test_a_page_of_thousands_of_series_is_written_in_shares(scraper):
-    lone = scraper.lone
-    lone.create_topic("wide", 500)
-    turns = lone.turns
-    lone.rest(1_000)
+    broker = scraper.broker
+    broker.create_topic("wide", 500)
+    turns = broker.turns
+    broker.advance(1_000)
     turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
     try:
         text = scraper.text()
@@ -263,22 +263,22 @@ def test_a_page_of_thousands_of_series_is_written_in_shares(scraper):
 
 
 def test_two_who_scrape_at_once_get_a_whole_page_each(full_broker):
-    lone, pages, done = full_broker.lone, ([], []), []
+    broker, pages, done = full_broker.broker, ([], []), []
 
     def start(pieces):
         async def send(piece):
             pieces.append(piece)
-            await lone.turns.pause()
+            await broker.turns.pause()
 
         async def show():
             await (await full_broker.page.route.handler(None)).body(send)
 
-        lone.turns.event(lambda: lone.turns.start(show(), done.append, lone.bugs.append))
+        broker.turns.event(lambda: broker.turns.start(show(), done.append, broker.bugs.append))
 
     for pieces in pages:
         start(pieces)
     while len(done) < 2:
-        lone.rest()
+        broker.advance()
     for pieces in pages:
         names = {line.split("{")[0].split(" ")[0] for line in b"".join(pieces).decode().splitlines() if line[0] != "#"}
         assert "process_start_time_seconds" in names and "kafka_brokers" in names
@@ -286,8 +286,8 @@ def test_two_who_scrape_at_once_get_a_whole_page_each(full_broker):
 
 def test_the_parser_of_prometheus_reads_it(full_broker):
     parser = pytest.importorskip("prometheus_client.parser", reason="needs prometheus-client (pip install '.[test]')")
-    commit(full_broker.lone, (LEDGER, 0, 0), group_id=HOSTILE)
-    full_broker.lone.rest(100)
+    commit(full_broker.broker, (LEDGER, 0, 0), group_id=HOSTILE)
+    full_broker.broker.advance(100)
     found = {each.name: each for each in parser.text_string_to_metric_families(full_broker.text())}
     for family in families():
         name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
@@ -314,7 +314,7 @@ def test_promtool_has_nothing_to_say_about_names_of_ours(full_broker):
 def test_requests_of_a_fetch_are_those_of_consumers_too(full_broker):
     row = {"partition": 2, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     topics = [{"topic": LEDGER, "partitions": [row]}]
-    full_broker.lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1 << 20, topics=topics)
+    full_broker.broker.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1 << 20, topics=topics)
     for request in ("Fetch", "FetchConsumer"):
         assert full_broker.value("kafka_network_requestmetrics_requests_total", request=request, version=4) == 1
     assert E.NONE.name not in {dict(row).get("error") for _, row in full_broker.series()}

@@ -22,32 +22,32 @@ READ_COMMITTED = 1
 def picture():
     picture = Picture()
     yield picture
-    assert picture.lone.bugs == []
+    assert picture.broker.bugs == []
 
 
 def kinds(events):
     return [event["kind"] for event in events]
 
 
-def commit_in_transaction(lone, producer, offset):
+def commit_in_transaction(broker, producer, offset):
     assert producer.add_offsets() == 0
     topics = [
         {"name": LEDGER, "partitions": [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}]}
     ]
-    lone.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
+    broker.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
 
 
-def fetch_and_wait(lone, isolation, offset=0):
+def fetch_and_wait(broker, isolation, offset=0):
     topics = [{"topic": LEDGER, "partitions": [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 9_999}]}]
     limits = {"replica_id": -1, "max_wait_ms": 30_000, "min_bytes": 1, "max_bytes": 9_999}
-    reader = lone.client()
+    reader = broker.client()
     reader.send(K.FETCH, 4, **limits, isolation_level=isolation, topics=topics)
     return reader
 
 
 def test_a_broker_at_a_glance(picture):
-    Producer(picture.lone).begin(0)
-    picture.lone.rest(5_000)
+    Producer(picture.broker).begin(0)
+    picture.broker.advance(5_000)
     seen = picture.get("/v1/overview")
     assert (seen["open_transactions"], seen["node_id"], seen["transaction_version"]) == (1, 1, 2)
     assert 5_000 <= seen["oldest_open_ms"] <= 5_500
@@ -58,10 +58,10 @@ def test_a_broker_at_a_glance(picture):
 
 
 def test_rates_and_durations_are_those_of_the_last_ten_seconds(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     picture.get("/v1/overview")
     for number in range(20):
-        picture.lone.rest(500)
+        picture.broker.advance(500)
         producer.add((LEDGER, [0]))
         producer.produce(sequence=number)
         producer.end()
@@ -72,14 +72,14 @@ def test_rates_and_durations_are_those_of_the_last_ten_seconds(picture):
     assert seen["rates"]["produced_bytes"] > 50 * seen["rates"]["produced_records"] > 50
     assert seen["rates"]["errors"] == seen["rates"]["transactions_aborted"] == 0
     for _ in range(15):
-        picture.lone.rest(1_000)
+        picture.broker.advance(1_000)
         seen = picture.get("/v1/overview")
     assert 9_000 <= seen["over_ms"] <= 11_500
     assert seen["rates"]["requests"] == 0
 
 
 def test_an_open_transaction_with_its_partitions_and_what_it_waits_for(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     producer.begin(2, 0)
     (row,) = picture.get("/v1/transactions")["transactions"]
     assert row["partitions"] == [
@@ -99,8 +99,8 @@ def test_an_open_transaction_with_its_partitions_and_what_it_waits_for(picture):
 
 def test_the_oldest_come_first_and_the_rest_is_counted(picture):
     for name in ("c", "a", "b"):
-        Producer(picture.lone, name).begin(0)
-        picture.lone.rest(10)
+        Producer(picture.broker, name).begin(0)
+        picture.broker.advance(10)
     seen = picture.get("/v1/transactions?limit=2")
     assert [row["transactional_id"] for row in seen["transactions"]] == ["c", "a"]
     assert (seen["total"], seen["left_out"]) == (3, 1)
@@ -125,10 +125,10 @@ def test_a_question_that_makes_no_sense_is_refused(picture, target):
 
 
 def test_what_an_open_transaction_holds_back_comes_first_with_who_waits(picture):
-    picture.lone.create_topic("a-first")
-    producer = Producer(picture.lone)
+    picture.broker.create_topic("a-first")
+    producer = Producer(picture.broker)
     producer.begin(0)
-    readers = [fetch_and_wait(picture.lone, READ_COMMITTED), fetch_and_wait(picture.lone, 0, offset=1)]
+    readers = [fetch_and_wait(picture.broker, READ_COMMITTED), fetch_and_wait(picture.broker, 0, offset=1)]
     seen = picture.get("/v1/partitions?limit=3")
     held, *others = seen["partitions"]
     assert (held["topic"], held["last_stable_offset"], held["high_watermark"]) == (LEDGER, 0, 1)
@@ -144,7 +144,7 @@ def test_what_an_open_transaction_holds_back_comes_first_with_who_waits(picture)
 
 
 def test_why_a_partition_is_held_back_and_what_ends_it(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     producer.begin(0)
     told = picture.get(f"/v1/partitions/{LEDGER}/0/why")
     assert told["text"].startswith(
@@ -157,7 +157,7 @@ def test_why_a_partition_is_held_back_and_what_ends_it(picture):
 
 
 def test_what_no_coordinator_knows_is_called_forgotten(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     producer.begin(0)
     for shard in picture.broker.transactions.shards():
         shard.states.pop("txn", None), shard.open.pop("txn", None)
@@ -174,15 +174,15 @@ def test_a_partition_that_is_not_there(picture, place):
 
 
 def test_a_group_with_members_offsets_and_what_is_pending(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     producer.begin(0)
     producer.end()
-    member = Member(picture.lone)
+    member = Member(picture.broker)
     member.join()
     share = struct.pack(">hih6siii", 0, 1, 6, LEDGER.encode(), 1, 3, -1)
     assert member.sync((member, share)).error_code == 0
     producer.add((LEDGER, [0]))
-    commit(picture.lone, (LEDGER, 0, 1), group_id="another")
+    commit(picture.broker, (LEDGER, 0, 1), group_id="another")
     seen = picture.get("/v1/groups")
     another, group = seen["groups"]
     assert (group["group_id"], group["state"], group["protocol_type"]) == (GROUP, "Stable", "consumer")
@@ -194,9 +194,9 @@ def test_a_group_with_members_offsets_and_what_is_pending(picture):
 
 
 def test_an_offset_that_is_pending_in_a_transaction(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     producer.begin(0)
-    commit_in_transaction(picture.lone, producer, 5)
+    commit_in_transaction(picture.broker, producer, 5)
     (group,) = picture.get("/v1/groups")["groups"]
     (offset,) = group["offsets"]
     assert offset["committed"] is None
@@ -210,19 +210,19 @@ def test_an_offset_that_is_pending_in_a_transaction(picture):
     "share", [b"", b"\x00", b"\xff" * 20, struct.pack(">hi", 0, 2**31 - 1), struct.pack(">hihi", 0, 1, 0, 2**31 - 1)]
 )
 def test_an_assignment_of_nonsense_is_shown_as_none(picture, share):
-    member = Member(picture.lone)
+    member = Member(picture.broker)
     member.join()
     member.sync((member, share))
     assert picture.get("/v1/groups")["groups"][0]["members"][0]["assignment"] == []
 
 
 def test_the_history_of_transactions(picture):
-    committed, aborted = Producer(picture.lone), Producer(picture.lone, "other")
+    committed, aborted = Producer(picture.broker), Producer(picture.broker, "other")
     committed.begin(0, 1)
     aborted.begin(0)
     committed.end()
     aborted.end(committed=False)
-    picture.lone.rest(100)
+    picture.broker.advance(100)
     seen = picture.get("/v1/history")
     mine = [event for event in seen["events"] if event["transactional_id"] == "txn"]
     assert kinds(mine) == ["begun", "partition", "partition", "prepared", "marker", "marker", "completed"]
@@ -236,10 +236,10 @@ def test_the_history_of_transactions(picture):
 
 
 def test_a_new_instance_fences_the_old_one(picture):
-    old = Producer(picture.lone)
+    old = Producer(picture.broker)
     old.begin(0)
-    Producer(picture.lone)
-    picture.lone.rest(100)
+    Producer(picture.broker)
+    picture.broker.advance(100)
     old.end()
     seen = picture.get("/v1/history")
     ended = [event["commit"] for event in seen["events"] if event["kind"] == "completed"]
@@ -249,8 +249,8 @@ def test_a_new_instance_fences_the_old_one(picture):
 
 
 def test_a_transaction_that_times_out(picture):
-    Producer(picture.lone, timeout_ms=1_000).begin(0)
-    picture.lone.rest(30_000)
+    Producer(picture.broker, timeout_ms=1_000).begin(0)
+    picture.broker.advance(30_000)
     told = kinds(picture.get("/v1/history")["events"])
     assert sorted(told) == ["begun", "completed", "marker", "partition", "prepared", "timed_out"]
 
@@ -260,7 +260,7 @@ def test_the_stream_tells_what_happens_and_an_overview_each_second(picture):
     assert "Content-Type: text/event-stream" in follower.head
     ((event, overview),) = follower.news(0.1)
     assert (event, overview["open_transactions"]) == ("overview", 0)
-    Producer(picture.lone).begin(0)
+    Producer(picture.broker).begin(0)
     told = follower.news()
     assert kinds(data for event, data in told if event == "txn") == ["begun", "partition"]
     told = follower.news(3_000)
@@ -269,7 +269,7 @@ def test_the_stream_tells_what_happens_and_an_overview_each_second(picture):
 
 
 def test_who_was_away_is_told_what_he_missed(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     producer.begin(0)
     last = picture.get("/v1/history")["events"][-1]["seq"]
     producer.end()
@@ -297,7 +297,7 @@ def test_who_reads_too_slowly_is_told_how_much_he_missed(picture, monkeypatch):
     for number in range(1_500):
         picture.events.began(f"txn-{number}", 1, 0, ())
         if not number % 500:
-            picture.lone.rest(2_000)
+            picture.broker.advance(2_000)
     follower.visitor.transport.take(1_000_000)
     told = follower.news(500)
     assert [data["left_out"] for event, data in told if event == "gap"] == [999]
@@ -310,7 +310,7 @@ def test_who_reads_nothing_is_cut_off_and_holds_little(picture):
     follower.visitor.transport.takes = 0
     for number in range(1_500):
         picture.events.began(f"txn-{number}", 1, 0, ())
-    picture.lone.rest(11_000)
+    picture.broker.advance(11_000)
     assert follower.visitor.transport.aborted
     assert len(follower.visitor.transport.written) < 65_536
 
@@ -327,7 +327,7 @@ def test_hostile_names_come_as_they_are_and_never_too_long(picture):
     names = ['"><script>alert(1)</script>', "\u2028\x00\n\r\t\x1b[31m", "é" * 5_000, "𝒳" * 300]
     follower = picture.follow()
     for name in names:
-        Producer(picture.lone, name).begin(0)
+        Producer(picture.broker, name).begin(0)
     shown = [row["transactional_id"] for row in picture.get("/v1/transactions")["transactions"]]
     assert sorted(shown) == sorted(name if len(name) <= 256 else name[:255] + "…" for name in names)
     told = [data["transactional_id"] for event, data in follower.news() if event == "txn"]
@@ -336,10 +336,10 @@ def test_hostile_names_come_as_they_are_and_never_too_long(picture):
 
 def test_an_export_is_one_page_with_all_that_is_seen_and_no_name_ends_its_script(picture):
     hostile = "</script><script>alert(1)</script><!--"
-    Producer(picture.lone, hostile).begin(0)
+    Producer(picture.broker, hostile).begin(0)
     page = picture.fetch("/v1/export").decode()
-    _, _, rest = page.partition('<script type="application/json" id="data">')
-    data, _, behind = rest.partition("</script>")
+    _, _, advance = page.partition('<script type="application/json" id="data">')
+    data, _, behind = advance.partition("</script>")
     exported = json.loads(data)
     assert set(exported) == {
         *("exported_ms", "overview", "history", "transactions", "partitions", "groups", "refusals")

@@ -26,8 +26,8 @@ def crowd():
     """Fill a broker with ids, partitions, groups, offsets and events. A real transaction holds a partition back."""
     picture = Picture()
     (shard,) = picture.broker.transactions.shards()
-    picture.lone.create_topic("many", PARTITIONS)
-    picture.lone.rest(20_000)
+    picture.broker.create_topic("many", PARTITIONS)
+    picture.broker.advance(20_000)
     places = {("many", index): None for index in range(PARTITIONS)}
     for number in range(MANY):
         name = f"txn-{number:05}"
@@ -36,15 +36,15 @@ def crowd():
             *(10_000 + number, 0, TransactionStatus.ONGOING, 2**31 - 1, owned, START_MS + number, START_MS)
         )
         shard.open[name] = None
-    commit(picture.lone, *(("many", index, 0) for index in range(1_000)))
+    commit(picture.broker, *(("many", index, 0) for index in range(1_000)))
     for number in range(MANY):
         picture.broker.groups._manager.obtain(f"group-{number}")
     for number in range(5_000):
         picture.events.began(f"txn-{number}", 1, 0, [(LEDGER, 0)])
         picture.events.record_refusal(f"Api{number}", "ERROR", "client", "peer", f"txn-{number}", "why")
-    Producer(picture.lone, timeout_ms=900_000).begin(0)
+    Producer(picture.broker, timeout_ms=900_000).begin(0)
     yield picture
-    assert picture.lone.bugs == []
+    assert picture.broker.bugs == []
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_answer_of_many_rows_holds_nobody(crowd, target):
     def ask():
         visitor.send(request("GET", target))
         for _ in range(300):
-            crowd.lone.rest()
+            crowd.broker.advance()
 
     weight = crowd.web.weigh(ask)
     answer = bytes(visitor.transport.written)

@@ -18,7 +18,7 @@ from tests.api.callers import LEDGER, OF_NOBODY, ORDERS, Producer, batch, produc
 def picture():
     picture = Picture()
     yield picture
-    assert picture.lone.bugs == []
+    assert picture.broker.bugs == []
 
 
 def refusals(picture):
@@ -26,8 +26,8 @@ def refusals(picture):
 
 
 def test_a_producer_whose_place_was_taken_is_shown_and_is_a_mark_in_the_history(picture):
-    old = Producer(picture.lone)
-    Producer(picture.lone)
+    old = Producer(picture.broker)
+    Producer(picture.broker)
     assert old.end() == E.PRODUCER_FENCED
     (row,) = refusals(picture)
     assert (row["api"], row["error"], row["client_id"]) == ("EndTxn", "PRODUCER_FENCED", "client")
@@ -40,10 +40,10 @@ def test_a_producer_whose_place_was_taken_is_shown_and_is_a_mark_in_the_history(
 
 
 def test_what_is_refused_again_is_counted_in_its_row_and_the_latest_comes_first(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     for _ in range(3):
         assert producer.end() == E.INVALID_TXN_STATE
-    assert produce(picture.lone, b"no batch")[0] == E.INVALID_RECORD
+    assert produce(picture.broker, b"no batch")[0] == E.INVALID_RECORD
     latest, other = refusals(picture)
     assert (latest["api"], latest["error"], latest["transactional_id"]) == ("Produce", "INVALID_RECORD", None)
     assert latest["reason"].startswith(f"'{LEDGER}'-0 INVALID_RECORD")
@@ -52,11 +52,11 @@ def test_what_is_refused_again_is_counted_in_its_row_and_the_latest_comes_first(
 
 
 def test_rows_of_a_request_that_are_refused_are_shown_by_the_first(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     assert set(producer.add(("nothing", [0, 1])).values()) == {E.UNKNOWN_TOPIC_OR_PARTITION}
     rows = [{"partition_index": 7, "committed_offset": 1, "committed_metadata": ""}]
     topics = [{"name": ORDERS, "partitions": rows}]
-    picture.lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=topics)
+    picture.broker.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=topics)
     offsets, added = refusals(picture)
     assert (added["api"], added["error"]) == ("AddPartitionsToTxn", "UNKNOWN_TOPIC_OR_PARTITION")
     assert added["reason"] == "the first of 2 rows with errors" and added["transactional_id"] == "txn"
@@ -65,10 +65,10 @@ def test_rows_of_a_request_that_are_refused_are_shown_by_the_first(picture):
 
 
 def test_what_sound_clients_are_told_in_the_course_of_things_is_not_shown(picture):
-    producer = Producer(picture.lone)
+    producer = Producer(picture.broker)
     producer.begin(0)
     assert producer.init(4).error_code == E.NONE
-    reply = picture.lone.call(
+    reply = picture.broker.call(
         K.JOIN_GROUP,
         5,
         group_id="g",
@@ -84,7 +84,7 @@ def test_what_sound_clients_are_told_in_the_course_of_things_is_not_shown(pictur
 
 
 def test_a_connection_that_is_closed_for_what_it_sent_is_shown(picture):
-    client = picture.lone.client()
+    client = picture.broker.client()
     client.send_bytes(b"\x00\x00\x00\x0a\x00\x00\x00\x63" + bytes(6))
     assert client.closed
     (row,) = refusals(picture)
@@ -94,9 +94,9 @@ def test_a_connection_that_is_closed_for_what_it_sent_is_shown(picture):
 
 def test_names_of_any_length_and_of_nobody_are_shown_and_cut(picture):
     asked = {"producer_id": 1, "producer_epoch": 0, "committed": True}
-    picture.lone.call(K.END_TXN, 3, transactional_id="x" * 9_000, **asked)
-    picture.lone.call(K.END_TXN, 3, transactional_id="", **asked)
+    picture.broker.call(K.END_TXN, 3, transactional_id="x" * 9_000, **asked)
+    picture.broker.call(K.END_TXN, 3, transactional_id="", **asked)
     empty, long = refusals(picture)
     assert len(long["transactional_id"]) == 256
     assert empty["transactional_id"] is None
-    assert produce(picture.lone, batch())[0] == E.NONE
+    assert produce(picture.broker, batch())[0] == E.NONE

@@ -25,7 +25,7 @@ from ottla.protocol.requests.fetch_wire import FetchableTopicResponse, FetchPart
 from ottla.protocol.requests.frames import RequestHeader, encode_request_header, parse_request_header, response_prefix
 from ottla.testkit.in_memory.furnish import message
 from tests.api.callers import FEW, batch, produce
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 LEDGER, TXN = "ledger", "txn"
 ID = UUID("112a2381-db54-4cf7-bb8b-b487adf78f58")
@@ -36,13 +36,13 @@ class Traced:
 
     def __init__(self):
         self.web = Web()
-        self.web.lone = self.lone = Lone(**FEW)
-        broker = self.lone.assembly.broker
-        self.observer = broker.observer
-        self.web.router = Router(Trace(broker, self.lone.clock).routes)
-        self.lone.create_topic(LEDGER, 2)
+        self.web.broker = self.broker = MemoryBroker(**FEW)
+        parts = self.broker.assembly.broker
+        self.observer = parts.observer
+        self.web.router = Router(Trace(parts, self.broker.clock).routes)
+        self.broker.create_topic(LEDGER, 2)
         for key_type in (0, 1):
-            self.lone.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
+            self.broker.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
 
     def listen(self, query=""):
         visitor = self.web.connect()
@@ -52,18 +52,18 @@ class Traced:
 
     def init(self, name=TXN):
         asked = {"transactional_id": name, "transaction_timeout_ms": 1_000, "producer_id": -1, "producer_epoch": -1}
-        return self.lone.call_when_ready(K.INIT_PRODUCER_ID, 4, **asked)
+        return self.broker.call_when_ready(K.INIT_PRODUCER_ID, 4, **asked)
 
     def end(self, producer_id, epoch, name=TXN):
         asked = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
-        return self.lone.call(K.END_TXN, 3, **asked)
+        return self.broker.call(K.END_TXN, 3, **asked)
 
 
 @pytest.fixture
 def tracer():
     tracer = Traced()
     yield tracer
-    assert tracer.lone.bugs == []
+    assert tracer.broker.bugs == []
 
 
 def lines_of(visitor):
@@ -78,7 +78,7 @@ def lines_of(visitor):
 
 
 def read_trace(tracer, visitor):
-    tracer.lone.rest(50)
+    tracer.broker.advance(50)
     return lines_of(visitor)[1:]
 
 
@@ -101,7 +101,7 @@ def test_a_request_and_its_reply_are_told_with_what_matters(tracer):
 def test_of_records_their_header_is_told(tracer):
     visitor = tracer.listen("?api=Produce")
     records = batch(3, producer_id=4, producer_epoch=0, base_sequence=0)
-    produce(tracer.lone, records, LEDGER, 1)
+    produce(tracer.broker, records, LEDGER, 1)
     asked, answered = read_trace(tracer, visitor)
     assert asked["fields"]["acks"] == -1
     (topic,) = asked["fields"]["topic_data"]
@@ -118,10 +118,10 @@ def test_a_transactional_id_is_told_from_others_and_from_other_names(tracer):
     own = tracer.init()
     tracer.end(other.producer_id, 0, "txn-2")
     tracer.end(own.producer_id, own.producer_epoch)
-    tracer.lone.call(K.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["txn-2", TXN])
-    tracer.lone.call(K.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[TXN])  # a group of that name
-    produce(tracer.lone, batch(), transactional_id="txn-2")
-    produce(tracer.lone, batch(), transactional_id=TXN)
+    tracer.broker.call(K.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["txn-2", TXN])
+    tracer.broker.call(K.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[TXN])  # a group of that name
+    produce(tracer.broker, batch(), transactional_id="txn-2")
+    produce(tracer.broker, batch(), transactional_id=TXN)
     told = read_trace(tracer, visitor)
     assert [each["api"] for each in told if each["kind"] == "request"] == [
         "InitProducerId",
@@ -135,8 +135,8 @@ def test_a_transactional_id_is_told_from_others_and_from_other_names(tracer):
 def test_a_group_is_told_from_others(tracer):
     visitor = tracer.listen("?group=g")
     for group in ("g", "gg"):
-        tracer.lone.call(K.OFFSET_FETCH, 7, group_id=group, topics=None, require_stable=False)
-        tracer.lone.call(K.OFFSET_FETCH, 8, groups=[{"group_id": group, "topics": None}], require_stable=False)
+        tracer.broker.call(K.OFFSET_FETCH, 7, group_id=group, topics=None, require_stable=False)
+        tracer.broker.call(K.OFFSET_FETCH, 8, groups=[{"group_id": group, "topics": None}], require_stable=False)
     told = read_trace(tracer, visitor)
     assert [(each["kind"], each["version"]) for each in told] == [
         *(("request", 7), ("reply", 7)),
@@ -169,7 +169,7 @@ def test_who_takes_nothing_is_cut_off_and_heard_no_more(tracer):
     visitor = tracer.listen()
     visitor.transport.takes = 0
     tracer.end(0, 0)
-    tracer.lone.rest(REQUEST_MS + 10)
+    tracer.broker.advance(REQUEST_MS + 10)
     assert visitor.transport.aborted and tracer.observer.on_request is None
 
 
@@ -200,8 +200,8 @@ def test_only_a_few_may_listen_when_many_ask_at_once(tracer):
         for visitor in visitors:
             visitor.connection.data_received(request("GET", "/v1/trace"))
 
-    tracer.lone.turns.event(all_ask)
-    tracer.lone.rest(500)
+    tracer.broker.turns.event(all_ask)
+    tracer.broker.advance(500)
     statuses = [bytes(visitor.transport.written)[9:12] for visitor in visitors]
     assert (statuses.count(b"200"), statuses.count(b"409")) == (MOST_LISTENERS, 60 - MOST_LISTENERS)
 
@@ -220,9 +220,9 @@ def test_secrets_are_not_told(tracer, caplog):
     rows = [("retention.ms", "60000"), ("ssl.key.password", "hunter2"), ("plugin.thing", "hunter2")]
     configs = [{"name": name, "value": value, "config_operation": 0} for name, value in rows]
     resources = [{"resource_type": 2, "resource_name": LEDGER, "configs": configs}]
-    tracer.lone.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
+    tracer.broker.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
     sasl = message(K.SASL_AUTHENTICATE, 2, auth_bytes=b"\0me\0hunter2")
-    assert tracer.lone.serve(sasl, 2) is not None
+    assert tracer.broker.serve(sasl, 2) is not None
     told = read_trace(tracer, visitor)
     assert "hunter2" not in json.dumps(told) + caplog.text
     (resource,) = told[0]["fields"]["resources"]
@@ -236,9 +236,9 @@ def test_what_is_no_request_harms_nobody(tracer):
     visitor = tracer.listen()
     header = encode_request_header(RequestHeader(K.END_TXN, 3, 9, "client"))
     for frame in (b"", b"\0\1", header + b"\xff\xff", encode_request_header(RequestHeader(99, 1, 9, "x"))):
-        client = tracer.lone.client()
+        client = tracer.broker.client()
         client._link.send(len(frame).to_bytes(4, "big") + frame)
-        tracer.lone.rest(5)
+        tracer.broker.advance(5)
         assert client.closed
     told = read_trace(tracer, visitor)
     assert [(each["kind"], each["api"]) for each in told] == [
@@ -253,8 +253,8 @@ def test_a_trace_is_charged_for_and_shared(tracer):
         tracer.listen("?verbose=true")
     names = [{"name": f"topic-{number}"} for number in range(1_000)]
     asked = message(K.METADATA, 4, topics=names, allow_auto_topic_creation=False)
-    tracer.lone.serve(asked, 4)  # so that readers are made
-    weight = tracer.lone.weigh(asked, 4)
+    tracer.broker.serve(asked, 4)  # so that readers are made
+    weight = tracer.broker.weigh(asked, 4)
     assert weight.us <= 2 * SHARE_US and weight.uncharged_calls <= 2_000
 
 

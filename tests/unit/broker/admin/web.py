@@ -7,7 +7,7 @@ from ottla.broker.admin.access import Access
 from ottla.broker.admin.http import HttpConnection
 from ottla.broker.admin.routes import AdminError, AdminResponse, Route, Router
 from ottla.broker.turns import Wait
-from tests.lone import Lone, Weight
+from tests.memory_broker import MemoryBroker, Weight
 
 ANYTHING = {"type": "object", "properties": {"value": {}}, "additionalProperties": True}
 
@@ -77,8 +77,8 @@ class Transport:
 class Web:
     """The routes of a test on a broker, and the connections that ask for them."""
 
-    def __init__(self, routes=(), token=None, lone=None):
-        self.lone = lone or Lone()
+    def __init__(self, routes=(), token=None, broker=None):
+        self.broker = broker or MemoryBroker()
         self.waits = []
         self.asked = []
         self.router = Router([*self._own_routes(), *routes])
@@ -101,11 +101,11 @@ class Web:
 
     def weigh(self, work):
         """Run `work` and the turns after it. Return the highest charge and the most uncharged calls of an event."""
-        turns = self.lone.turns
+        turns = self.broker.turns
         turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
         try:
             work()
-            self.lone.rest(10_000.0)
+            self.broker.advance(10_000.0)
         finally:
             turns.weighing = False
         return Weight(turns.most_us, turns.uncharged_calls)
@@ -116,7 +116,7 @@ class Web:
             return AdminResponse(body={"body": request.body, "query": request.query, **request.parameters})
 
         async def wait(request):
-            wait = Wait(self.lone.turns, lambda: self.waits.remove(wait))
+            wait = Wait(self.broker.turns, lambda: self.waits.remove(wait))
             self.waits.append(wait)
             return AdminResponse(body=await wait)
 
@@ -159,7 +159,7 @@ class Visitor:
         self.web = web
         self.unsent = b""
         self.transport = Transport()
-        turns, clock = web.lone.turns, web.lone.clock
+        turns, clock = web.broker.turns, web.broker.clock
         left, refuse = web.left.append, web.refuse
         self.connection = HttpConnection(web.router, web.access, turns, clock, left, refuse, lambda _: True)
         self.transport.protocol = self.connection
@@ -172,14 +172,14 @@ class Visitor:
             piece, self.unsent = self.unsent[:piece_bytes], self.unsent[piece_bytes:]
             self.connection.data_received(piece)
             if not self.transport.reading:
-                self.web.lone.rest(0.1)
-        self.web.lone.rest(0.1)
+                self.web.broker.advance(0.1)
+        self.web.broker.advance(0.1)
 
     def end(self):
         """Stop sending, but continue to read."""
         if not self.connection.eof_received():
             self.transport.close()
-        self.web.lone.rest(0.1)
+        self.web.broker.advance(0.1)
 
     def hang_up(self):
         self.transport.closed = True

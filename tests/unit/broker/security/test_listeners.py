@@ -10,14 +10,14 @@ from ottla.broker.config import Listener, from_flags, load_config
 from ottla.broker.non_kafka import NonKafkaClients
 from ottla.broker.security.listeners import CHECK_MS, ListenerTls
 from ottla.broker.security.stores import TlsError
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 LISTENER = Listener("SSL", "127.0.0.1", 0)
 
 
 @pytest.fixture
-def lone():
-    return Lone()
+def broker():
+    return MemoryBroker()
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def config(keystore, *flags):
     return load_config(from_flags(given)).config
 
 
-def made(lone, keystore):
-    return ListenerTls(config(keystore), LISTENER, lone.turns, lone.clock, NonKafkaClients())
+def made(broker, keystore):
+    return ListenerTls(config(keystore), LISTENER, broker.turns, broker.clock, NonKafkaClients())
 
 
 def replace(keystore, other):
@@ -40,37 +40,37 @@ def replace(keystore, other):
     Path(f"{keystore}.new").replace(keystore)
 
 
-def test_a_file_that_is_renewed_is_taken_by_who_comes_next(lone, keystore, other_certificates, caplog):
+def test_a_file_that_is_renewed_is_taken_by_who_comes_next(broker, keystore, other_certificates, caplog):
     caplog.set_level("INFO")
-    tls = made(lone, keystore)
+    tls = made(broker, keystore)
     before = tls.current_context()
     replace(keystore, other_certificates.broker)
-    lone.rest(CHECK_MS - 1)
+    broker.advance(CHECK_MS - 1)
     assert tls.current_context() is before
-    lone.rest(1)
+    broker.advance(1)
     after = tls.current_context()
     assert after is not before and isinstance(after, ssl.SSLContext)
-    lone.rest(CHECK_MS)
+    broker.advance(CHECK_MS)
     assert tls.current_context() is after
     assert caplog.messages == ["Listener SSL uses its new keystore"]
 
 
-def test_a_file_that_is_half_written_changes_nothing_and_is_told_once(lone, keystore, certificates, caplog):
-    tls = made(lone, keystore)
+def test_a_file_that_is_half_written_changes_nothing_and_is_told_once(broker, keystore, certificates, caplog):
+    tls = made(broker, keystore)
     before = tls.current_context()
     keystore.write_text(certificates.key_pem)
     for _ in range(3):
-        lone.rest(CHECK_MS)
+        broker.advance(CHECK_MS)
         assert tls.current_context() is before
     (told,) = caplog.messages
     assert told.startswith("Listener SSL: ssl.keystore.location") and "stays in use" in told
     replace(keystore, certificates.broker)
-    lone.rest(CHECK_MS)
+    broker.advance(CHECK_MS)
     assert tls.current_context() is not before
 
 
-def test_a_change_that_cannot_be_is_known_before_and_passed_over(lone, keystore, other_certificates):
-    tls = made(lone, keystore)
+def test_a_change_that_cannot_be_is_known_before_and_passed_over(broker, keystore, other_certificates):
+    tls = made(broker, keystore)
     before = tls.current_context()
     wrong = config("/no/such")
     assert "ssl.keystore.location /no/such" in tls.problem(wrong)
@@ -82,17 +82,17 @@ def test_a_change_that_cannot_be_is_known_before_and_passed_over(lone, keystore,
     tls.change(right)
     assert tls.current_context() is not before
     with pytest.raises(TlsError, match=r"Listener SSL: ssl\.keystore\.location /no/such"):
-        made(lone, "/no/such")
+        made(broker, "/no/such")
 
 
-def test_a_certificate_of_another_name_needs_leave(lone, keystore, certificates, caplog):
+def test_a_certificate_of_another_name_needs_leave(broker, keystore, certificates, caplog):
     """Kafka's `SslFactory` has the same rule, whichever way the keystore is replaced."""
-    tls = made(lone, keystore)
+    tls = made(broker, keystore)
     before = tls.current_context()
     assert "DistinguishedName does not match" in tls.problem(config(certificates.client))
     replace(keystore, certificates.client)
     tls.take()
-    lone.rest(CHECK_MS)
+    broker.advance(CHECK_MS)
     assert tls.current_context() is before
     (told,) = caplog.messages
     assert "new={DN=CN=client}" in told and told.endswith("stays in use")
@@ -103,17 +103,17 @@ def test_a_certificate_of_another_name_needs_leave(lone, keystore, certificates,
     assert tls.current_context() is not before
 
 
-def test_stores_are_taken_when_somebody_asks_for_it(lone, keystore, caplog):
+def test_stores_are_taken_when_somebody_asks_for_it(broker, keystore, caplog):
     caplog.set_level("INFO")
-    tls = made(lone, keystore)
+    tls = made(broker, keystore)
     before = tls.current_context()
     tls.take()
     assert tls.current_context() is not before
     assert caplog.messages == ["Listener SSL uses its new keystore"]
 
 
-def test_handshakes_begin_one_after_the_other_and_others_go_ahead(lone, keystore):
-    tls = made(lone, keystore)
+def test_handshakes_begin_one_after_the_other_and_others_go_ahead(broker, keystore):
+    tls = made(broker, keystore)
     begun = []
     for number in range(100):
         tls.begin(lambda number=number: begun.append(number))
@@ -121,13 +121,13 @@ def test_handshakes_begin_one_after_the_other_and_others_go_ahead(lone, keystore
     most = 0
     while len(begun) < 100:
         before = len(begun)
-        lone.schedule.run_next()
+        broker.schedule.run_next()
         most = max(most, len(begun) - before)
     assert begun == [*range(100)] and most <= 2
 
 
-def test_what_clients_did_wrong_is_explained_and_seldom_told(lone, keystore, caplog):
-    tls = made(lone, keystore)
+def test_what_clients_did_wrong_is_explained_and_seldom_told(broker, keystore, caplog):
+    tls = made(broker, keystore)
     for _ in range(1000):
         tls.report_failure("10.0.0.1:5", "[SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE] peer did not return a certificate")
         tls.report_non_tls("10.0.0.1:5", b"\x00\x00\x00\x10")

@@ -10,10 +10,10 @@ from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
 from ottla.testkit.faults.fault import parse_fault
 from ottla.testkit.faults.plan import Plan
-from tests.lone import Lone
+from tests.memory_broker import MemoryBroker
 
 
-class Steered(Lone):
+class Steered(MemoryBroker):
     """A broker in memory with a plan of faults."""
 
     def __init__(self):
@@ -67,7 +67,7 @@ def test_a_connection_is_dropped_before_anything_is_done(broker):
     broker.fault(api="Produce", do="drop")
     client = broker.client()
     broker.produce(client)
-    broker.rest()
+    broker.advance()
     assert (client.closed, client.replies, broker.log.log_end_offset) == (True, [], 0)
 
 
@@ -76,7 +76,7 @@ def test_a_reply_is_lost_after_its_request_was_carried_out(broker, do, closed):
     broker.fault(at="reply", api="Produce", do=do)
     client = broker.client()
     broker.produce(client)
-    broker.rest()
+    broker.advance()
     assert (client.closed, client.replies, broker.log.log_end_offset) == (closed, [], 1)
 
 
@@ -87,7 +87,7 @@ def test_who_is_held_waits_and_others_do_not(broker):
     broker.produce(other, b"other")
     assert (held.replies, len(other.replies), broker.log.log_end_offset) == ([], 1, 1)
     broker.plan.release(fault.id)
-    broker.rest()
+    broker.advance()
     assert (len(held.replies), broker.log.log_end_offset) == (1, 2)
 
 
@@ -97,7 +97,7 @@ def test_a_reply_can_be_held_when_its_request_was_carried_out(broker):
     broker.produce(client)
     assert (client.replies, broker.log.log_end_offset) == ([], 1)
     broker.plan.release(fault.id)
-    broker.rest()
+    broker.advance()
     assert len(client.replies) == 1
 
 
@@ -108,7 +108,7 @@ def test_who_hangs_up_while_held_leaves_nothing_behind(broker):
     client.hang_up()
     assert broker.plan.count_held(fault.id) == 0
     broker.plan.release(fault.id)
-    broker.rest()
+    broker.advance()
     assert broker.log.log_end_offset == 0
     assert not broker.bugs
 
@@ -117,9 +117,9 @@ def test_a_delay_passes(broker):
     broker.fault(api="Produce", do="delay", ms=50)
     client = broker.client()
     broker.produce(client)
-    broker.rest(40)
+    broker.advance(40)
     assert client.replies == []
-    broker.rest(20)
+    broker.advance(20)
     assert len(client.replies) == 1
 
 
@@ -151,11 +151,11 @@ def test_a_marker_is_kept_back_until_the_fault_is_over(broker, fault):
     owner = _begin(broker)
     planned = broker.fault(at="marker", times=None, where={"transactional_id": "tx", "topic": "t"}, **fault)
     assert broker.call(ApiKey.END_TXN, 3, committed=True, **owner).error_code == 0
-    broker.rest(3_000)
+    broker.advance(3_000)
     (described,) = broker.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["tx"]).transaction_states
     assert (described.transaction_state, broker.log.log_end_offset) == ("PrepareCommit", 0)
     broker.plan.remove(planned.id)
-    broker.rest(3_000)
+    broker.advance(3_000)
     (described,) = broker.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["tx"]).transaction_states
     assert (described.transaction_state, broker.log.log_end_offset) == ("CompleteCommit", 1)
 
@@ -164,7 +164,7 @@ def test_a_marker_whose_answer_is_lost_is_written_once_more(broker):
     owner = _begin(broker)
     broker.fault(at="marker_reply", do="lose")
     broker.call(ApiKey.END_TXN, 3, committed=True, **owner)
-    broker.rest(3_000)
+    broker.advance(3_000)
     assert broker.log.log_end_offset == 2
 
 

@@ -71,14 +71,14 @@ class _Disk(MemoryDisk):
 class Client:
     """A connection of its own, for requests that are sent and not waited for; `replies` are what they were answered."""
 
-    def __init__(self, lone, name, principal=ANONYMOUS):
+    def __init__(self, broker, name, principal=ANONYMOUS):
         self.replies = []
         self.closed = False
         self._asked = deque()
         self._received = b""
-        self._lone = lone
-        self._connection = lone.assembly.accept()
-        self._link = Link(lone, self, self._connection, name)
+        self._broker = broker
+        self._connection = broker.assembly.accept()
+        self._link = Link(broker, self, self._connection, name)
         self._connection.session.principal = principal
 
     def post(self, api_key, version, **fields):
@@ -90,12 +90,12 @@ class Client:
     def send(self, api_key, version, **fields):
         """Send a request, and let the broker do what it does at once."""
         self.post(api_key, version, **fields)
-        self._lone.rest(0.1)
+        self._broker.advance(0.1)
 
     def send_bytes(self, data):
         """Send bytes that may be no request."""
         self._link.send(data)
-        self._lone.rest(0.1)
+        self._broker.advance(0.1)
 
     def hang_up(self):
         """Close the connection. The broker notices it at once, before all other events."""
@@ -114,7 +114,7 @@ class Client:
         self.closed = True
 
 
-class Lone:
+class MemoryBroker:
     """The broker, and `ask` to send it a request and run everything that follows.
 
     `sync_ms` is how long its disk takes to sync.
@@ -132,7 +132,7 @@ class Lone:
         self.assembly = Assembly(Config(log_dirs="/data", **options), self.clock, self.disk, self.turns)
         self.replies = []
         self.link = None
-        self.rest()
+        self.advance()
 
     # What a link asks of its world and of its client.
 
@@ -150,7 +150,7 @@ class Lone:
 
     # What tests use.
 
-    def rest(self, for_ms=2.0):
+    def advance(self, for_ms=2.0):
         """Run what is due, and what follows from it."""
         until_ms = self.schedule.now_ms + for_ms
         done = []
@@ -165,7 +165,7 @@ class Lone:
         self.replies.clear()
         self.link.send(codec.encode_request(message, version, 1, "client"))
         for _ in range(1_000):
-            self.rest()
+            self.advance()
             frame = b"".join(self.replies)
             if self.link is None:
                 return None
@@ -178,7 +178,7 @@ class Lone:
         self.turns.most_us, self.turns.uncharged_calls, self.turns.weighing = 0.0, 0, True
         try:
             self.serve(message, version)
-            self.rest(100.0)
+            self.advance(100.0)
         finally:
             self.turns.weighing = False
         return Weight(self.turns.most_us, self.turns.uncharged_calls)
@@ -208,7 +208,7 @@ class Lone:
         """Return the reply as soon as a coordinator can give it."""
         while (reply := self.call(api_key, version, **fields)).error_code:
             assert ErrorCode(reply.error_code).retriable
-            self.rest()
+            self.advance()
         return reply
 
     def client(self, name="other", principal=ANONYMOUS):
