@@ -56,7 +56,7 @@ class RefusingDisk(RealDisk):
         super().rename(old, new)
 
 
-class Broker:
+class ClusterParts:
     """The parts of a broker that `server.py` builds, up to the cluster. Call `start` after `stop` or `kill`."""
 
     def __init__(self, directory):
@@ -107,8 +107,8 @@ class Broker:
 
 
 @pytest.fixture
-def broker(tmp_path):
-    broker = Broker(tmp_path / "data")
-    yield broker
-    broker.kill()
-    assert broker.bugs == []
+def parts(tmp_path):
+    parts = ClusterParts(tmp_path / "data")
+    yield parts
+    parts.kill()
+    assert parts.bugs == []

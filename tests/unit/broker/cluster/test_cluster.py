@@ -21,205 +21,205 @@ from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id
 
 
-def test_nobody_may_create_a_topic_that_is_the_metadata_log(broker):
-    error, message = broker.cluster.name_problem("__cluster_metadata")
+def test_nobody_may_create_a_topic_that_is_the_metadata_log(parts):
+    error, message = parts.cluster.name_problem("__cluster_metadata")
     assert error is ErrorCode.INVALID_REQUEST
     assert "__cluster_metadata" in message
 
 
-def test_metadata_batches_are_not_bound_by_the_size_of_messages(broker):
-    broker.stop()
-    broker.start(max_message_bytes=500)
-    assert create_topic(broker.cluster, "wide", 100).partition_count == 100
-    broker.kill()
-    broker.start(max_message_bytes=500)
-    assert broker.cluster.topics["wide"].leader_epochs == [1] * 100
-    assert create_topic(broker.cluster, "widest", 10_000).partition_count == 10_000
+def test_metadata_batches_are_not_bound_by_the_size_of_messages(parts):
+    parts.stop()
+    parts.start(max_message_bytes=500)
+    assert create_topic(parts.cluster, "wide", 100).partition_count == 100
+    parts.kill()
+    parts.start(max_message_bytes=500)
+    assert parts.cluster.topics["wide"].leader_epochs == [1] * 100
+    assert create_topic(parts.cluster, "widest", 10_000).partition_count == 10_000
 
 
-def test_directory_that_cannot_be_made_takes_the_log_directory_offline(broker):
-    create_topic(broker.cluster, "full", 3)
-    broker.disk.refused = ("full-1",)
-    broker.settle()
-    assert "No space left" in broker.logs.offline
-    assert [broker.cluster.partition("full", index).offline for index in range(3)] == [broker.logs.offline] * 3
+def test_directory_that_cannot_be_made_takes_the_log_directory_offline(parts):
+    create_topic(parts.cluster, "full", 3)
+    parts.disk.refused = ("full-1",)
+    parts.settle()
+    assert "No space left" in parts.logs.offline
+    assert [parts.cluster.partition("full", index).offline for index in range(3)] == [parts.logs.offline] * 3
     with pytest.raises(OSError, match="KAFKA_STORAGE_ERROR"):
-        create_topic(broker.cluster, "late", 1)
+        create_topic(parts.cluster, "late", 1)
 
 
-def test_directory_that_cannot_be_made_stops_the_start(broker):
-    create_topic(broker.cluster, "full", 3)
-    broker.kill()
-    broker.disk.refused = ("full-1",)
+def test_directory_that_cannot_be_made_stops_the_start(parts):
+    create_topic(parts.cluster, "full", 3)
+    parts.kill()
+    parts.disk.refused = ("full-1",)
     with pytest.raises(LogDirectoryError, match="No space left"):
-        broker.start()
+        parts.start()
 
 
-def test_deletion_whose_files_cannot_be_moved_is_a_deletion_all_the_same(broker):
-    topic = create_topic(broker.cluster, "gone", 2)
-    broker.settle()
+def test_deletion_whose_files_cannot_be_moved_is_a_deletion_all_the_same(parts):
+    topic = create_topic(parts.cluster, "gone", 2)
+    parts.settle()
     told = []
-    broker.cluster.on_topic_deleted.append(told.append)
-    broker.disk.rename_fails = True
-    delete_topic(broker.cluster, topic)
+    parts.cluster.on_topic_deleted.append(told.append)
+    parts.disk.rename_fails = True
+    delete_topic(parts.cluster, topic)
     assert told == [topic]
-    assert "Input/output error" in broker.logs.offline
-    assert broker.cluster.partition("gone", 0) is None
+    assert "Input/output error" in parts.logs.offline
+    assert parts.cluster.partition("gone", 0) is None
 
 
-def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
-    topic = create_topic(broker.cluster, "gone", 2)
-    create_topic(broker.cluster, "kept", 1)
-    broker.settle()
-    broker.disk.rename_fails = True
-    delete_topic(broker.cluster, topic)
-    broker.kill()
-    broker.disk.rename_fails = False
-    broker.start()
-    assert [name.partition(".")[0] for name in broker.directories()] == [
+def test_directories_that_a_killed_deletion_left_are_set_aside(parts, caplog):
+    topic = create_topic(parts.cluster, "gone", 2)
+    create_topic(parts.cluster, "kept", 1)
+    parts.settle()
+    parts.disk.rename_fails = True
+    delete_topic(parts.cluster, topic)
+    parts.kill()
+    parts.disk.rename_fails = False
+    parts.start()
+    assert [name.partition(".")[0] for name in parts.directories()] == [
         "__cluster_metadata-0",
         "gone-0",
         "gone-1",
         "kept-0",
     ]
-    strays = [name for name in broker.directories() if name.startswith("gone")]
+    strays = [name for name in parts.directories() if name.startswith("gone")]
     assert all(name.endswith("-stray") for name in strays)
     assert all(name in caplog.text for name in strays)
 
 
-def test_a_directory_that_names_no_topic_is_set_aside(broker, caplog):
+def test_a_directory_that_names_no_topic_is_set_aside(parts, caplog):
     """Otherwise the directory would become the directory of the next topic with that name."""
-    create_topic(broker.cluster, "kept")
-    broker.settle()
-    broker.kill()
+    create_topic(parts.cluster, "kept")
+    parts.settle()
+    parts.kill()
     for name in ("lost-0", "empty-0"):
-        (broker.directory / name).mkdir()
-    (broker.directory / "lost-0" / f"{0:020d}.log").write_bytes(b"what is left")
-    (broker.directory / "kept-0" / "partition.metadata").unlink()
-    (broker.directory / "notes-1").write_text("of nobody's concern")
-    broker.start()
-    names = broker.directories()
+        (parts.directory / name).mkdir()
+    (parts.directory / "lost-0" / f"{0:020d}.log").write_bytes(b"what is left")
+    (parts.directory / "kept-0" / "partition.metadata").unlink()
+    (parts.directory / "notes-1").write_text("of nobody's concern")
+    parts.start()
+    names = parts.directories()
     assert [name.partition(".")[0] for name in names] == ["__cluster_metadata-0", "empty-0", "kept-0", "lost-0"]
     (stray,) = (name for name in names if name.endswith("-stray"))
-    assert f"lost-0 names no topic; it is kept as {broker.directory / stray}" in caplog.text
-    assert (broker.directory / "notes-1").exists()
+    assert f"lost-0 names no topic; it is kept as {parts.directory / stray}" in caplog.text
+    assert (parts.directory / "notes-1").exists()
 
 
-def test_metadata_whose_beginning_no_snapshot_holds_is_refused(broker):
-    create_topic(broker.cluster, "kept", 1)
-    broker.stop()
-    (broker.directory / "log-start-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 2\n")
+def test_metadata_whose_beginning_no_snapshot_holds_is_refused(parts):
+    create_topic(parts.cluster, "kept", 1)
+    parts.stop()
+    (parts.directory / "log-start-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 2\n")
     with pytest.raises(LogDirectoryError, match="begins at offset 2"):
-        broker.start()
+        parts.start()
 
 
-def test_metadata_with_a_flipped_bit_is_refused_in_words(broker):
-    create_topic(broker.cluster, "kept", 1)
-    create_topic(broker.cluster, "last", 1)
-    broker.stop()
-    path = broker.directory / "__cluster_metadata-0" / f"{0:020d}.log"
+def test_metadata_with_a_flipped_bit_is_refused_in_words(parts):
+    create_topic(parts.cluster, "kept", 1)
+    create_topic(parts.cluster, "last", 1)
+    parts.stop()
+    path = parts.directory / "__cluster_metadata-0" / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
     content[content.index(b"kept")] ^= 1
     path.write_bytes(content)
     with pytest.raises(LogDirectoryError, match=r"__cluster_metadata-0 .* wrong CRC"):
-        broker.start()
+        parts.start()
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_topics_and_producer_ids_survive_a_power_loss(broker, seed):
+def test_topics_and_producer_ids_survive_a_power_loss(parts, seed):
     """A producer id that is handed out twice collides with the sequences and open transactions of its first owner."""
-    broker.kill()
-    broker.disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
-    broker.start()
-    create_topic(broker.cluster, "kept", 2)
-    used = [next_producer_id(broker.cluster) for _ in range(3)]
-    broker.kill()
-    broker.disk.lose_power()
-    broker.start()
-    assert broker.cluster.topics["kept"].partition_count == 2
-    assert next_producer_id(broker.cluster) > max(used)
+    parts.kill()
+    parts.disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
+    parts.start()
+    create_topic(parts.cluster, "kept", 2)
+    used = [next_producer_id(parts.cluster) for _ in range(3)]
+    parts.kill()
+    parts.disk.lose_power()
+    parts.start()
+    assert parts.cluster.topics["kept"].partition_count == 2
+    assert next_producer_id(parts.cluster) > max(used)
 
 
-def test_producer_ids_that_the_logs_know_are_not_handed_out_when_the_metadata_is_gone(broker):
-    create_topic(broker.cluster, "ledger", 1)
+def test_producer_ids_that_the_logs_know_are_not_handed_out_when_the_metadata_is_gone(parts):
+    create_topic(parts.cluster, "ledger", 1)
     owner = {"producer_id": 2_500, "producer_epoch": 0, "base_sequence": 0}
-    data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=broker.clock.now_ms(), **owner))
-    assert not broker.cluster.partition("ledger", 0).append_from_client(check_produced_batch(data), data).error
-    broker.stop()
-    shutil.rmtree(broker.directory / "__cluster_metadata-0")
-    broker.start()
-    assert broker.cluster.topics["ledger"].partition_count == 1
-    assert next_producer_id(broker.cluster) == 3_000
+    data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=parts.clock.now_ms(), **owner))
+    assert not parts.cluster.partition("ledger", 0).append_from_client(check_produced_batch(data), data).error
+    parts.stop()
+    shutil.rmtree(parts.directory / "__cluster_metadata-0")
+    parts.start()
+    assert parts.cluster.topics["ledger"].partition_count == 1
+    assert next_producer_id(parts.cluster) == 3_000
 
 
-def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(broker, monkeypatch):
+def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(parts, monkeypatch):
     def refuse(disk, path):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(type(broker.disk), "sync_dir", refuse)
+    monkeypatch.setattr(type(parts.disk), "sync_dir", refuse)
     with pytest.raises(OSError, match="Input/output error"):
-        create_topic(broker.cluster, "lost", 1)
-    assert "Input/output error" in broker.logs.offline
-    assert "lost" not in broker.cluster.topics
+        create_topic(parts.cluster, "lost", 1)
+    assert "Input/output error" in parts.logs.offline
+    assert "lost" not in parts.cluster.topics
 
 
-def alter(broker, topic, **values):
-    alter_configs(broker.cluster, [ConfigRecord(TOPIC_RESOURCE, topic, key, value) for key, value in values.items()])
+def alter(parts, topic, **values):
+    alter_configs(parts.cluster, [ConfigRecord(TOPIC_RESOURCE, topic, key, value) for key, value in values.items()])
 
 
-def test_changed_configs_act_at_once_and_outlive_a_kill(broker):
-    create_topic(broker.cluster, "t", 2, {"size": "100"})
-    broker.settle()
-    create_topic(broker.cluster, "other", 1)
-    opened = broker.cluster.partition("t", 0)
+def test_changed_configs_act_at_once_and_outlive_a_kill(parts):
+    create_topic(parts.cluster, "t", 2, {"size": "100"})
+    parts.settle()
+    create_topic(parts.cluster, "other", 1)
+    opened = parts.cluster.partition("t", 0)
     assert opened.log.config.max_message_bytes == 100
-    alter(broker, "t", size="200", more="1")
+    alter(parts, "t", size="200", more="1")
     assert opened.log.config.max_message_bytes == 200
-    assert broker.cluster.partition("other", 0).log.config.max_message_bytes == 1_048_588
-    broker.kill()
-    broker.start()
-    assert broker.cluster.topics["t"].configs == {"size": "200", "more": "1"}
-    assert broker.cluster.partition("t", 1).log.config.max_message_bytes == 200
-    alter(broker, "t", size=None)
-    assert broker.cluster.topics["t"].configs == {"more": "1"}
-    assert broker.cluster.partition("t", 0).log.config.max_message_bytes == 1_048_588
+    assert parts.cluster.partition("other", 0).log.config.max_message_bytes == 1_048_588
+    parts.kill()
+    parts.start()
+    assert parts.cluster.topics["t"].configs == {"size": "200", "more": "1"}
+    assert parts.cluster.partition("t", 1).log.config.max_message_bytes == 200
+    alter(parts, "t", size=None)
+    assert parts.cluster.topics["t"].configs == {"more": "1"}
+    assert parts.cluster.partition("t", 0).log.config.max_message_bytes == 1_048_588
 
 
-def test_configs_of_brokers_and_groups_outlive_a_kill(broker):
+def test_configs_of_brokers_and_groups_outlive_a_kill(parts):
     told = []
-    broker.cluster.on_broker_configs_changed = lambda: told.append(dict(broker.cluster.image.broker_configs))
+    parts.cluster.on_broker_configs_changed = lambda: told.append(dict(parts.cluster.image.broker_configs))
     set_one = [ConfigRecord(BROKER_RESOURCE, "", "log.retention.ms", "5"), ConfigRecord(GROUP_RESOURCE, "g", "a", "1")]
-    alter_configs(broker.cluster, set_one)
+    alter_configs(parts.cluster, set_one)
     assert told == [{"": {"log.retention.ms": "5"}}]
-    alter_configs(broker.cluster, [ConfigRecord(GROUP_RESOURCE, "g", "b", "2")])
+    alter_configs(parts.cluster, [ConfigRecord(GROUP_RESOURCE, "g", "b", "2")])
     assert len(told) == 1
-    broker.kill()
-    broker.start()
-    image = broker.cluster.image
+    parts.kill()
+    parts.start()
+    image = parts.cluster.image
     assert (image.broker_configs, image.group_configs) == ({"": {"log.retention.ms": "5"}}, {"g": {"a": "1", "b": "2"}})
-    alter_configs(broker.cluster, [ConfigRecord(kind, name, key, None) for kind, name, key, _ in set_one])
+    alter_configs(parts.cluster, [ConfigRecord(kind, name, key, None) for kind, name, key, _ in set_one])
     assert (image.broker_configs, image.group_configs) == ({}, {"g": {"b": "2"}})
 
 
-def test_configs_that_cannot_be_logged_are_not_in_force(broker):
-    create_topic(broker.cluster, "full", 2, {"size": "100"})
-    broker.disk.refused = ("full-1",)
-    broker.settle()
+def test_configs_that_cannot_be_logged_are_not_in_force(parts):
+    create_topic(parts.cluster, "full", 2, {"size": "100"})
+    parts.disk.refused = ("full-1",)
+    parts.settle()
     with pytest.raises(OSError, match="KAFKA_STORAGE_ERROR"):
-        alter(broker, "full", size="200")
-    assert broker.cluster.topics["full"].configs == {"size": "100"}
-    assert broker.cluster.partition("full", 0).log.config.max_message_bytes == 100
+        alter(parts, "full", size="200")
+    assert parts.cluster.topics["full"].configs == {"size": "100"}
+    assert parts.cluster.partition("full", 0).log.config.max_message_bytes == 100
 
 
-def test_added_partitions_are_there_at_once_and_after_a_kill(broker):
-    topic = create_topic(broker.cluster, "t", 1)
-    broker.settle()
-    add_partitions(broker.cluster, topic, 3)
-    assert broker.cluster.partition("t", 2).log_end_offset == 0
-    assert broker.cluster.partition("t", 3) is None
-    broker.settle()
-    assert broker.directories() == ["__cluster_metadata-0", "t-0", "t-1", "t-2"]
-    broker.kill()
-    broker.start()
-    assert broker.cluster.topics["t"].leader_epochs == [1, 1, 1]
-    assert broker.cluster.partition("t", 2).topic_id == topic.topic_id
+def test_added_partitions_are_there_at_once_and_after_a_kill(parts):
+    topic = create_topic(parts.cluster, "t", 1)
+    parts.settle()
+    add_partitions(parts.cluster, topic, 3)
+    assert parts.cluster.partition("t", 2).log_end_offset == 0
+    assert parts.cluster.partition("t", 3) is None
+    parts.settle()
+    assert parts.directories() == ["__cluster_metadata-0", "t-0", "t-1", "t-2"]
+    parts.kill()
+    parts.start()
+    assert parts.cluster.topics["t"].leader_epochs == [1, 1, 1]
+    assert parts.cluster.partition("t", 2).topic_id == topic.topic_id

@@ -23,9 +23,9 @@ from tests.stand_in import broker_of
 class Held:
     """A broker whose syncs end when the test ends them, and its handlers."""
 
-    def __init__(self, broker, monkeypatch):
-        self.broker, self.jobs, self.release = broker, [], monkeypatch.undo
-        monkeypatch.setattr(type(broker.disk), "start_sync", lambda _disk, paths, on_end: self.hold(paths, on_end))
+    def __init__(self, parts, monkeypatch):
+        self.broker, self.jobs, self.release = parts, [], monkeypatch.undo
+        monkeypatch.setattr(type(parts.disk), "start_sync", lambda _disk, paths, on_end: self.hold(paths, on_end))
 
     def hold(self, paths, on_end):
         job = SimpleNamespace(done=False, error=None, paths=paths, on_end=on_end)
@@ -33,12 +33,12 @@ class Held:
         return job
 
     def begin(self, module, key, version, body):
-        broker, replies = self.broker, []
+        parts, replies = self.broker, []
         context = broker_of(
-            cluster=broker.cluster,
-            turns=broker.turns,
+            cluster=parts.cluster,
+            turns=parts.turns,
             config=Config(),
-            logs=broker.logs,
+            logs=parts.logs,
             endpoints={},
         )
         handler = module.handle(context, Request(key, version, 1, "", Session(), body))
@@ -46,7 +46,7 @@ class Held:
         def add_reply(reply):
             replies.append(message_of(reply, key, version))
 
-        broker.turns.event(lambda: setattr(self, "activity", broker.turns.start(handler, add_reply, print)))
+        parts.turns.event(lambda: setattr(self, "activity", parts.turns.start(handler, add_reply, print)))
         return replies
 
     def create(self, *names, partitions=1):
@@ -79,8 +79,8 @@ class Held:
 
 
 @pytest.fixture
-def caller(broker, monkeypatch):
-    return Held(broker, monkeypatch)
+def caller(parts, monkeypatch):
+    return Held(parts, monkeypatch)
 
 
 def codes(replies):
@@ -149,72 +149,72 @@ def test_a_topic_is_there_until_its_deletion_is_durable_and_then_gone_in_one_ste
 
 
 def test_a_name_is_free_when_nothing_of_the_deleted_topic_is_left(caller):
-    broker = caller.broker
-    old = create_topic(broker.cluster, "ledger", 3)
-    broker.settle()
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call uses the whole turn budget
+    parts = caller.broker
+    old = create_topic(parts.cluster, "ledger", 3)
+    parts.settle()
+    parts.disk.charge = lambda cost_us: parts.turns.charge(SHARE_US)  # each call uses the whole turn budget
     deleted, created = caller.delete("ledger"), caller.create("ledger")
     caller.end_sync()
     assert codes(deleted) == [E.NONE] and created == []
-    assert [name[-7:] for name in broker.directories() if name.startswith("ledger")] == ["-delete"] * 3
+    assert [name[-7:] for name in parts.directories() if name.startswith("ledger")] == ["-delete"] * 3
     caller.end_sync()
     assert codes(created) == [E.NONE]
-    assert broker.cluster.topics["ledger"].topic_id != old.topic_id
-    assert broker.cluster.partition("ledger", 0).topic_id == broker.cluster.topics["ledger"].topic_id
+    assert parts.cluster.topics["ledger"].topic_id != old.topic_id
+    assert parts.cluster.partition("ledger", 0).topic_id == parts.cluster.topics["ledger"].topic_id
 
 
 def test_a_deletion_goes_on_over_many_turns_and_others_go_between(caller):
-    broker = caller.broker
-    create_topic(broker.cluster, "wide", 8)
-    broker.settle()
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
+    parts = caller.broker
+    create_topic(parts.cluster, "wide", 8)
+    parts.settle()
+    parts.disk.charge = lambda cost_us: parts.turns.charge(SHARE_US)
     deleted = caller.delete("wide")
-    broker.settle()
+    parts.settle()
     (job,) = caller.jobs
     job.done = True
     job.on_end()
     left = []
-    while broker.clock.next:
-        broker.turns.event(broker.clock.next.pop(0))
-        left.append(sum(name.startswith("wide") and not name.endswith("-delete") for name in broker.directories()))
-        assert broker.cluster.partition("wide", 7) is None or not codes(deleted)
+    while parts.clock.next:
+        parts.turns.event(parts.clock.next.pop(0))
+        left.append(sum(name.startswith("wide") and not name.endswith("-delete") for name in parts.directories()))
+        assert parts.cluster.partition("wide", 7) is None or not codes(deleted)
     assert sorted(set(left), reverse=True) == [*range(7, -1, -1)]
 
 
 def test_a_deletion_that_was_killed_before_its_directories_moved_is_one_all_the_same(caller):
-    broker = caller.broker
-    create_topic(broker.cluster, "gone", 2)
-    broker.settle()
+    parts = caller.broker
+    create_topic(parts.cluster, "gone", 2)
+    parts.settle()
     caller.delete("gone")
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
-    broker.settle()
+    parts.disk.charge = lambda cost_us: parts.turns.charge(SHARE_US)
+    parts.settle()
     (job,) = caller.jobs
     job.done = True
     job.on_end()
-    broker.turns.event(broker.clock.next.pop(0))
-    broker.kill()
-    broker.start()
-    assert "gone" not in broker.cluster.topics
-    assert not [name for name in broker.directories() if name in ("gone-0", "gone-1")]
+    parts.turns.event(parts.clock.next.pop(0))
+    parts.kill()
+    parts.start()
+    assert "gone" not in parts.cluster.topics
+    assert not [name for name in parts.directories() if name in ("gone-0", "gone-1")]
 
 
 def test_a_stop_takes_the_directories_away_that_a_deletion_has_not_come_to(caller):
-    broker = caller.broker
-    create_topic(broker.cluster, "gone", 4)
-    broker.settle()
+    parts = caller.broker
+    create_topic(parts.cluster, "gone", 4)
+    parts.settle()
     caller.delete("gone")
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
-    broker.settle()
+    parts.disk.charge = lambda cost_us: parts.turns.charge(SHARE_US)
+    parts.settle()
     (job,) = caller.jobs
     job.done = True
     job.on_end()
-    broker.turns.event(broker.clock.next.pop(0))
-    assert "gone-3" in broker.directories()
-    broker.cluster.stop()
+    parts.turns.event(parts.clock.next.pop(0))
+    assert "gone-3" in parts.directories()
+    parts.cluster.stop()
     caller.release()
-    broker.stop()
-    broker.settle()
-    left = broker.directories()
+    parts.stop()
+    parts.settle()
+    left = parts.directories()
     assert [name for name in left if name.startswith("gone")] == [name for name in left if name.endswith("-delete")]
 
 
@@ -296,14 +296,14 @@ def test_without_a_block_that_can_be_logged_there_is_no_producer_id(caller):
     assert controller.next_producer_id() is None
 
 
-def test_nobody_waits_for_a_block_of_producer_ids_that_is_durable_at_once(broker, monkeypatch):
+def test_nobody_waits_for_a_block_of_producer_ids_that_is_durable_at_once(parts, monkeypatch):
     def flush(_, partition):
         partition.complete_flush(partition.log_end_offset)
 
     monkeypatch.setattr(Flusher, "flush", flush)
-    broker.stop()
-    broker.start()
+    parts.stop()
+    parts.start()
     answers = []
-    broker.turns.event(lambda: broker.turns.start(broker.cluster.producer_ids(), answers.append, print))
+    parts.turns.event(lambda: parts.turns.start(parts.cluster.producer_ids(), answers.append, print))
     assert answers == [True]
-    assert broker.cluster.next_producer_id() is not None
+    assert parts.cluster.next_producer_id() is not None

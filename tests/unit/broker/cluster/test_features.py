@@ -67,7 +67,7 @@ def test_one_bad_update_refuses_all():
 
 
 @pytest.fixture
-def update(broker):
+def update(parts):
     """Send UpdateFeatures rows of (feature, level, upgrade type) through the codec. Return the response message."""
 
     def send(version, *rows, validate_only=False):
@@ -82,28 +82,28 @@ def update(broker):
         sent = codec.request_class(ApiKey.UPDATE_FEATURES)(version=version, feature_updates=updates, **more)
         body = codec.decode_request(ApiKey.UPDATE_FEATURES, version, codec.encode_request(sent, version, 7, "")[15:])
         serving = broker_of(
-            cluster=broker.cluster,
-            turns=broker.turns,
+            cluster=parts.cluster,
+            turns=parts.turns,
         )
         handler = update_features.handle(serving, Request(ApiKey.UPDATE_FEATURES, version, 7, "", Session(), body))
-        return message_of(run(broker.cluster, handler), ApiKey.UPDATE_FEATURES, version)
+        return message_of(run(parts.cluster, handler), ApiKey.UPDATE_FEATURES, version)
 
     return send
 
 
-def test_a_new_directory_has_the_level_that_the_configuration_says(broker):
-    assert broker.cluster.image.features == {MV: 30, TV: 2}
+def test_a_new_directory_has_the_level_that_the_configuration_says(parts):
+    assert parts.cluster.image.features == {MV: 30, TV: 2}
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_every_version_of_the_request_changes_the_level_for_good(broker, update, version):
+def test_every_version_of_the_request_changes_the_level_for_good(parts, update, version):
     for level, kind in ((1, SAFE), (0, UNSAFE), (2, UP)):
         answer = update(max(version, 1) if kind != UP else version, (TV, level, kind))
         assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-        assert broker.cluster.feature(TV) == level
-        broker.stop()
-        broker.start()
-        assert broker.cluster.feature(TV) == level
+        assert parts.cluster.feature(TV) == level
+        parts.stop()
+        parts.start()
+        assert parts.cluster.feature(TV) == level
     assert [(row.feature, row.error_code, row.error_message) for row in answer.results or ()] == (
         [(TV, 0, "NONE")] if version <= 1 else []
     )

@@ -68,10 +68,10 @@ def log_of(*batches, base_offset=0, epoch=5):
 class Kafkas:
     """A data directory that a quorum wrote, with few files."""
 
-    def __init__(self, broker):
-        broker.kill()
-        self.broker = broker
-        self.directory = broker.directory
+    def __init__(self, parts):
+        parts.kill()
+        self.broker = parts
+        self.directory = parts.directory
         self.metadata = self.directory / "__cluster_metadata-0"
         for path in self.metadata.iterdir():
             path.unlink()
@@ -105,8 +105,8 @@ class Kafkas:
 
 
 @pytest.fixture
-def kafkas(broker):
-    return Kafkas(broker)
+def kafkas(parts):
+    return Kafkas(parts)
 
 
 def test_log_that_begins_in_a_snapshot_is_read_from_there(kafkas):
@@ -322,24 +322,24 @@ def test_quorum_state_without_an_epoch_is_refused(kafkas):
         kafkas.start()
 
 
-def snapshot_of(broker):
+def snapshot_of(parts):
     """Take a snapshot, and delete everything that it replaces."""
     retention = Retention(
-        lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.fail_unless_short
+        lambda: (), parts.disk, parts.clock, parts.turns, parts.logs.deleter, parts.logs.fail_unless_short
     )
     taking = MetadataSnapshots(
-        broker.cluster.metadata_log,
-        broker.logs,
-        broker.clock,
-        broker.turns,
+        parts.cluster.metadata_log,
+        parts.logs,
+        parts.clock,
+        parts.turns,
         SnapshotSettings(retention_bytes=1),
         retention.delete_old_segments,
     )
-    broker.turns.event(taking.take)
-    broker.settle()
+    parts.turns.event(taking.take)
+    parts.settle()
 
 
-def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, broker, monkeypatch):
+def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, parts, monkeypatch):
     monkeypatch.setattr(
         SideFiles, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
     )
@@ -356,14 +356,14 @@ def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, bro
     assert before.passed_over == [BROKER_REGISTRATION, TOKEN, metrics]
     placement = before.topics["ledger"].registrations[1]
     assert placement == (1, (1, 2), (LEDGER, AUDIT), (1,), (2,), (3,), 1, None, None)
-    partition = broker.cluster.metadata_log.partition
+    partition = parts.cluster.metadata_log.partition
     partition.log.config = replace(partition.log.config, segment_bytes=300)
     for name in ("ours", "more"):
-        create_topic(broker.cluster, name)
-        broker.settle()
-        snapshot_of(broker)
+        create_topic(parts.cluster, name)
+        parts.settle()
+        snapshot_of(parts)
     assert partition.log.segments.first_offset > 0
-    broker.stop()
+    parts.stop()
     after = kafkas.start().image
     assert after == before
     assert [after.quorum[kind] for kind in sorted(after.quorum)] == [*voters]

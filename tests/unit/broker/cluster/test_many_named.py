@@ -21,29 +21,29 @@ MANY = 5_000
 
 
 @pytest.fixture
-def ask(broker, monkeypatch):
+def ask(parts, monkeypatch):
     """Serve a request to its end. `broker.turns.most_us` is the charge of its most expensive event."""
 
     def sync(_disk, paths, on_end):
-        broker.clock.next_turn(on_end)
+        parts.clock.next_turn(on_end)
         return SimpleNamespace(done=True, error=None)
 
-    monkeypatch.setattr(type(broker.disk), "start_sync", sync)
+    monkeypatch.setattr(type(parts.disk), "start_sync", sync)
 
     def ask(key, version, **fields):
         context = broker_of(
-            cluster=broker.cluster,
-            turns=broker.turns,
+            cluster=parts.cluster,
+            turns=parts.turns,
             config=Config(),
-            logs=broker.logs,
+            logs=parts.logs,
             endpoints={},
         )
         context.memory = SimpleNamespace(replies=SimpleNamespace(reserve=lambda: Room()))
         request = Request(key, version, 1, "", Session(), message(key, version, **fields))
         replies = []
         handler = TABLE[key].handle(context, request)
-        broker.turns.event(lambda: broker.turns.start(handler, replies.append, broker.bugs.append))
-        broker.settle()
+        parts.turns.event(lambda: parts.turns.start(handler, replies.append, parts.bugs.append))
+        parts.settle()
         (reply,) = replies
         return message_of(reply, key, version)
 
@@ -89,31 +89,31 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_rows_are_looked_through_in_shares(broker, ask, asked):
+def test_rows_are_looked_through_in_shares(parts, ask, asked):
     key, version, fields = ASKED[asked]
-    before_us, broker.turns.most_us = broker.turns.charged_us, 0.0
+    before_us, parts.turns.most_us = parts.turns.charged_us, 0.0
     ask(key, version, **fields)
-    assert broker.turns.charged_us - before_us >= MANY * ROW_US
-    assert broker.turns.most_us < 2 * SHARE_US
+    assert parts.turns.charged_us - before_us >= MANY * ROW_US
+    assert parts.turns.most_us < 2 * SHARE_US
 
 
-def test_replaced_configs_are_looked_through_in_shares(broker, ask):
+def test_replaced_configs_are_looked_through_in_shares(parts, ask):
     configs = [{"name": f"x{number}", "value": "1"} for number in range(MANY)]
     row = {"resource_type": 2, "resource_name": "t", "configs": configs}
-    before_us, broker.turns.most_us = broker.turns.charged_us, 0.0
+    before_us, parts.turns.most_us = parts.turns.charged_us, 0.0
     (told,) = ask(ApiKey.ALTER_CONFIGS, 0, resources=[row]).responses
     assert told.error_code == E.INVALID_CONFIG and "x0" in told.error_message
-    assert broker.turns.charged_us - before_us >= MANY * ROW_US
-    assert broker.turns.most_us < 2 * SHARE_US
+    assert parts.turns.charged_us - before_us >= MANY * ROW_US
+    assert parts.turns.most_us < 2 * SHARE_US
 
 
-def test_many_topics_are_configured_a_part_at_a_time(broker, ask):
+def test_many_topics_are_configured_a_part_at_a_time(parts, ask):
     for number in range(90):
-        create_topic(broker.cluster, f"t{number}", 1)
-    broker.settle()
-    before_us, broker.turns.most_us = broker.turns.charged_us, 0.0
+        create_topic(parts.cluster, f"t{number}", 1)
+    parts.settle()
+    before_us, parts.turns.most_us = parts.turns.charged_us, 0.0
     told = ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, resources=resources(90, "retention.ms")).responses
     assert {row.error_code for row in told} == {E.NONE}
-    assert {topic.configs["retention.ms"] for topic in broker.cluster.topics.values()} == {"1"}
-    assert broker.turns.charged_us - before_us >= 90 * (CHANGE_US + CONFIGURE_US)
-    assert broker.turns.most_us < 4 * SHARE_US
+    assert {topic.configs["retention.ms"] for topic in parts.cluster.topics.values()} == {"1"}
+    assert parts.turns.charged_us - before_us >= 90 * (CHANGE_US + CONFIGURE_US)
+    assert parts.turns.most_us < 4 * SHARE_US

@@ -30,11 +30,11 @@ def acl(number, name="ledger"):
 class Changes:
     """A broker whose syncs end when the test ends them, and the security changes that its listeners received."""
 
-    def __init__(self, broker, monkeypatch):
-        self.broker, self.jobs, self.heard = broker, [], []
-        self.controller = broker.cluster.controller
+    def __init__(self, parts, monkeypatch):
+        self.broker, self.jobs, self.heard = parts, [], []
+        self.controller = parts.cluster.controller
         self.controller.on_security_changed.append(self.heard.append)
-        monkeypatch.setattr(type(broker.disk), "start_sync", lambda _disk, paths, on_end: self.hold(on_end))
+        monkeypatch.setattr(type(parts.disk), "start_sync", lambda _disk, paths, on_end: self.hold(on_end))
 
     def hold(self, on_end):
         job = SimpleNamespace(done=False, error=None, on_end=on_end)
@@ -61,42 +61,42 @@ async def _of(*records):
 
 
 @pytest.fixture
-def changes(broker, monkeypatch):
-    return Changes(broker, monkeypatch)
+def changes(parts, monkeypatch):
+    return Changes(parts, monkeypatch)
 
 
-def test_every_kind_is_in_force_and_outlives_a_kill(broker):
-    change_security(broker.cluster, [acl(1), acl(2), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1.5, False)])
-    change_security(broker.cluster, [ClientQuotaRecord(BY_ID_AND_USER, "request_percentage", 7.0, False)])
-    image = broker.cluster.image
+def test_every_kind_is_in_force_and_outlives_a_kill(parts):
+    change_security(parts.cluster, [acl(1), acl(2), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1.5, False)])
+    change_security(parts.cluster, [ClientQuotaRecord(BY_ID_AND_USER, "request_percentage", 7.0, False)])
+    image = parts.cluster.image
     assert image.acls == {acl(1).id: acl(1), acl(2).id: acl(2)}
     assert image.scram_credentials == {("alice", 2): USER}
     assert image.client_quotas == {BY_ID_AND_USER: {RATE: 1.5, "request_percentage": 7.0}}
-    broker.kill()
-    broker.start()
-    assert broker.cluster.image == image
+    parts.kill()
+    parts.start()
+    assert parts.cluster.image == image
 
 
-def test_what_is_removed_is_gone_and_stays_so(broker):
+def test_what_is_removed_is_gone_and_stays_so(parts):
     given = [acl(1), acl(2), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1.5, False)]
-    change_security(broker.cluster, given)
+    change_security(parts.cluster, given)
     removed = [
         RemoveAccessControlEntryRecord(acl(1).id),
         RemoveUserScramCredentialRecord("alice", 2),
         ClientQuotaRecord(BY_ID_AND_USER, RATE, 0.0, True),
         ClientQuotaRecord((("user", "nobody"),), RATE, 0.0, True),
     ]
-    change_security(broker.cluster, removed)
-    broker.kill()
-    broker.start()
-    image = broker.cluster.image
+    change_security(parts.cluster, removed)
+    parts.kill()
+    parts.start()
+    image = parts.cluster.image
     assert (image.acls, image.scram_credentials, image.client_quotas) == ({acl(2).id: acl(2)}, {}, {})
 
 
-def test_quotas_that_somebody_holds_do_not_change_under_him(broker):
-    change_security(broker.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 1.5, False)])
-    held = broker.cluster.image.client_quotas[BY_ID_AND_USER]
-    change_security(broker.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 2.5, False)])
+def test_quotas_that_somebody_holds_do_not_change_under_him(parts):
+    change_security(parts.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 1.5, False)])
+    held = parts.cluster.image.client_quotas[BY_ID_AND_USER]
+    change_security(parts.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 2.5, False)])
     assert held == {RATE: 1.5}
 
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_synced_is_not_in_force_and_told_to_nobody(changes):
     assert (changes.heard, changes.broker.cluster.image.acls) == ([], {})
 
 
-def test_the_log_tells_each_change_without_a_secret(broker, caplog):
+def test_the_log_tells_each_change_without_a_secret(parts, caplog):
     removed = [
         RemoveAccessControlEntryRecord(acl(1).id),
         RemoveAccessControlEntryRecord(acl(2).id),
@@ -163,9 +163,9 @@ def test_the_log_tells_each_change_without_a_secret(broker, caplog):
         ClientQuotaRecord((("user", None),), RATE, 0.0, True),
     ]
     with caplog.at_level(logging.INFO):
-        change_security(broker.cluster, [acl(1), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1048576.0, False)])
-        change_security(broker.cluster, removed)
-        change_security(broker.cluster, [acl(number)._replace(operation=77) for number in range(103)])
+        change_security(parts.cluster, [acl(1), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1048576.0, False)])
+        change_security(parts.cluster, removed)
+        change_security(parts.cluster, [acl(number)._replace(operation=77) for number in range(103)])
     told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Changed security")]
     entry = (
         "ACL AAAAAAAAAAAAAAAAAAAAAQ (principal=User:alice, host=*, operation=READ, permissionType=ALLOW) on "

@@ -51,8 +51,8 @@ def in_the_next_turn(monkeypatch):
     )
 
 
-def fill(broker):
-    cluster = broker.cluster
+def fill(parts):
+    cluster = parts.cluster
     create_topic(cluster, "wide", 450, {"size": "100"})
     create_topic(cluster, "a.b")
     delete_topic(cluster, create_topic(cluster, "gone", 2))
@@ -61,7 +61,7 @@ def fill(broker):
     alter_configs(cluster, [ConfigRecord(kind, name, key, "5") for kind, name, key in configs])
     reserve_producer_ids(cluster)
     change_security(cluster, [*map(acl, range(450)), user("alice"), quota("alice", 1.0), quota(None, 2.0)])
-    broker.settle()
+    parts.settle()
 
 
 def acl(number):
@@ -76,27 +76,27 @@ def quota(name, value, key="producer_byte_rate", remove=False):
     return ClientQuotaRecord((("user", name), ("client-id", "app")), key, value, remove)
 
 
-def snapshots(broker, **settings):
+def snapshots(parts, **settings):
     return MetadataSnapshots(
-        broker.cluster.metadata_log,
-        broker.logs,
-        broker.clock,
-        broker.turns,
+        parts.cluster.metadata_log,
+        parts.logs,
+        parts.clock,
+        parts.turns,
         SnapshotSettings(**settings),
         Retention(
-            lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.fail_unless_short
+            lambda: (), parts.disk, parts.clock, parts.turns, parts.logs.deleter, parts.logs.fail_unless_short
         ).delete_old_segments,
     )
 
 
-def take_snapshot(broker):
-    broker.turns.event(snapshots(broker).take)
-    broker.settle()
-    return files(broker)[-1]
+def take_snapshot(parts):
+    parts.turns.event(snapshots(parts).take)
+    parts.settle()
+    return files(parts)[-1]
 
 
-def files(broker):
-    return sorted((broker.directory / "__cluster_metadata-0").glob("*.checkpoint"))
+def files(parts):
+    return sorted((parts.directory / "__cluster_metadata-0").glob("*.checkpoint"))
 
 
 def image_of(path):
@@ -105,167 +105,167 @@ def image_of(path):
     return image
 
 
-def test_a_snapshot_says_what_the_log_says(broker):
-    fill(broker)
-    path = take_snapshot(broker)
-    assert image_of(path) == broker.cluster.image
-    assert parse_snapshot_name(path.name).end_offset == broker.cluster.metadata_offset
+def test_a_snapshot_says_what_the_log_says(parts):
+    fill(parts)
+    path = take_snapshot(parts)
+    assert image_of(path) == parts.cluster.image
+    assert parse_snapshot_name(path.name).end_offset == parts.cluster.metadata_offset
 
 
-def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(broker):
-    fill(broker)
-    before = image_of(take_snapshot(broker))
-    files(broker)[0].unlink()
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
-    broker.turns.event(snapshots(broker).take)
-    add_partitions(broker.cluster, broker.cluster.topics["grown"], 9)
-    alter_configs(broker.cluster, [ConfigRecord(TOPIC_RESOURCE, "wide", "size", "7")])
-    delete_topic(broker.cluster, broker.cluster.topics["a.b"])
-    create_topic(broker.cluster, "new")
+def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(parts):
+    fill(parts)
+    before = image_of(take_snapshot(parts))
+    files(parts)[0].unlink()
+    parts.disk.charge = lambda cost_us: parts.turns.charge(SHARE_US)
+    parts.turns.event(snapshots(parts).take)
+    add_partitions(parts.cluster, parts.cluster.topics["grown"], 9)
+    alter_configs(parts.cluster, [ConfigRecord(TOPIC_RESOURCE, "wide", "size", "7")])
+    delete_topic(parts.cluster, parts.cluster.topics["a.b"])
+    create_topic(parts.cluster, "new")
     gone = [RemoveAccessControlEntryRecord(acl(1).id), RemoveUserScramCredentialRecord("alice", 1)]
-    change_security(broker.cluster, [*gone, acl(900), user("bob"), quota("alice", 3.0), quota(None, 0, remove=True)])
-    broker.settle()
-    (path,) = files(broker)
-    assert image_of(path) == before != broker.cluster.image
+    change_security(parts.cluster, [*gone, acl(900), user("bob"), quota("alice", 3.0), quota(None, 0, remove=True)])
+    parts.settle()
+    (path,) = files(parts)
+    assert image_of(path) == before != parts.cluster.image
 
 
-def test_a_start_reads_the_snapshot_and_the_log_behind_it_alone(broker):
-    fill(broker)
-    path = take_snapshot(broker)
-    create_topic(broker.cluster, "behind")
-    broker.settle()
-    live = broker.cluster.image
-    log = next((broker.directory / "__cluster_metadata-0").glob("*.log"))
-    broker.stop()
+def test_a_start_reads_the_snapshot_and_the_log_behind_it_alone(parts):
+    fill(parts)
+    path = take_snapshot(parts)
+    create_topic(parts.cluster, "behind")
+    parts.settle()
+    live = parts.cluster.image
+    log = next((parts.directory / "__cluster_metadata-0").glob("*.log"))
+    parts.stop()
     content = bytearray(log.read_bytes())
     content[61] ^= 1  # the first batch, which the snapshot covers
     log.write_bytes(content)
-    broker.start()
-    assert broker.cluster.image == live
+    parts.start()
+    assert parts.cluster.image == live
     assert path.exists()
 
 
-def test_a_damaged_snapshot_is_told_and_the_log_is_read_instead(broker, caplog):
-    fill(broker)
-    older = take_snapshot(broker)
-    create_topic(broker.cluster, "late")
-    broker.settle()
-    newer = take_snapshot(broker)
-    live = broker.cluster.image
-    broker.stop()
+def test_a_damaged_snapshot_is_told_and_the_log_is_read_instead(parts, caplog):
+    fill(parts)
+    older = take_snapshot(parts)
+    create_topic(parts.cluster, "late")
+    parts.settle()
+    newer = take_snapshot(parts)
+    live = parts.cluster.image
+    parts.stop()
     newer.write_bytes(newer.read_bytes()[:-1])
-    broker.start()
-    assert broker.cluster.image == live
+    parts.start()
+    assert parts.cluster.image == live
     assert f"{newer.name} is damaged" in caplog.text
-    broker.stop()
+    parts.stop()
     older.write_bytes(b"")
-    broker.start()
-    assert broker.cluster.image == live
+    parts.start()
+    assert parts.cluster.image == live
 
 
-def test_a_damaged_snapshot_that_the_log_does_not_reach_stops_the_start(broker):
-    fill(broker)
-    path = take_snapshot(broker)
+def test_a_damaged_snapshot_that_the_log_does_not_reach_stops_the_start(parts):
+    fill(parts)
+    path = take_snapshot(parts)
     end_offset = parse_snapshot_name(path.name).end_offset
-    broker.stop()
+    parts.stop()
     path.write_bytes(path.read_bytes()[:-1])
-    (broker.directory / "log-start-offset-checkpoint").write_text(f"0\n1\n__cluster_metadata 0 {end_offset}\n")
+    (parts.directory / "log-start-offset-checkpoint").write_text(f"0\n1\n__cluster_metadata 0 {end_offset}\n")
     with pytest.raises(LogDirectoryError, match=f"{path.name} is damaged"):
-        broker.start()
+        parts.start()
 
 
-def test_a_snapshot_is_due_after_so_many_bytes_or_so_long(broker):
-    looking = snapshots(broker, bytes_between=1000, interval_ms=60_000)
-    create_topic(broker.cluster, "little")
-    broker.settle()
+def test_a_snapshot_is_due_after_so_many_bytes_or_so_long(parts):
+    looking = snapshots(parts, bytes_between=1000, interval_ms=60_000)
+    create_topic(parts.cluster, "little")
+    parts.settle()
 
     def look():
-        broker.turns.event(looking.take_if_due)
-        broker.settle()
-        return len(files(broker))
+        parts.turns.event(looking.take_if_due)
+        parts.settle()
+        return len(files(parts))
 
     assert look() == 0
-    broker.clock.ms += 60_000
+    parts.clock.ms += 60_000
     assert look() == 1
-    broker.clock.ms += 60_000
+    parts.clock.ms += 60_000
     assert look() == 1  # nothing has changed
-    create_topic(broker.cluster, "much", 50)
+    create_topic(parts.cluster, "much", 50)
     assert look() == 2
 
 
-def test_old_snapshots_go_by_size_and_age_and_the_newest_stays(broker):
+def test_old_snapshots_go_by_size_and_age_and_the_newest_stays(parts):
     for name in ("a", "b", "c"):
-        create_topic(broker.cluster, name)
-        broker.settle()
-        take_snapshot(broker)
-    assert len(files(broker)) == 3
-    create_topic(broker.cluster, "d")
-    broker.settle()
-    broker.turns.event(snapshots(broker, retention_bytes=1).take)
-    broker.settle()
-    assert len(files(broker)) == 1
+        create_topic(parts.cluster, name)
+        parts.settle()
+        take_snapshot(parts)
+    assert len(files(parts)) == 3
+    create_topic(parts.cluster, "d")
+    parts.settle()
+    parts.turns.event(snapshots(parts, retention_bytes=1).take)
+    parts.settle()
+    assert len(files(parts)) == 1
 
 
-def test_a_log_in_which_a_transaction_is_open_gets_none(broker):
-    create_topic(broker.cluster, "a")
-    broker.cluster.metadata_log._loader.replay(BeginTransactionRecord("open"))
-    broker.turns.event(snapshots(broker).take)
-    broker.settle()
-    assert files(broker) == []
+def test_a_log_in_which_a_transaction_is_open_gets_none(parts):
+    create_topic(parts.cluster, "a")
+    parts.cluster.metadata_log._loader.replay(BeginTransactionRecord("open"))
+    parts.turns.event(snapshots(parts).take)
+    parts.settle()
+    assert files(parts) == []
 
 
-def roll_often(broker):
-    partition = broker.cluster.metadata_log.partition
+def roll_often(parts):
+    partition = parts.cluster.metadata_log.partition
     partition.log.config = replace(partition.log.config, segment_bytes=400, index_interval_bytes=200)
     return partition
 
 
-def grow(broker, *names):
+def grow(parts, *names):
     for name in names:
-        create_topic(broker.cluster, name)
-        broker.settle()
+        create_topic(parts.cluster, name)
+        parts.settle()
 
 
-def names(broker, suffix):
-    return sorted(path.name for path in (broker.directory / "__cluster_metadata-0").glob(f"*{suffix}"))
+def names(parts, suffix):
+    return sorted(path.name for path in (parts.directory / "__cluster_metadata-0").glob(f"*{suffix}"))
 
 
-def test_segments_that_the_snapshots_hold_go_and_the_rest_is_what_a_start_needs(broker):
-    partition = roll_often(broker)
-    grow(broker, *"abcdef")
-    first = take_snapshot(broker)
-    before = names(broker, ".log")
-    grow(broker, *"ghi")
-    broker.turns.event(snapshots(broker, retention_bytes=1).take)
-    broker.settle()
-    (path,) = files(broker)
+def test_segments_that_the_snapshots_hold_go_and_the_rest_is_what_a_start_needs(parts):
+    partition = roll_often(parts)
+    grow(parts, *"abcdef")
+    first = take_snapshot(parts)
+    before = names(parts, ".log")
+    grow(parts, *"ghi")
+    parts.turns.event(snapshots(parts, retention_bytes=1).take)
+    parts.settle()
+    (path,) = files(parts)
     end_offset = parse_snapshot_name(path.name).end_offset
     assert partition.log_start_offset == end_offset == partition.log_end_offset
-    (kept,) = names(broker, ".log")
+    (kept,) = names(parts, ".log")
     assert int(kept.removesuffix(".log")) <= end_offset
-    assert {f"{name}.deleted" for name in before} <= {*names(broker, ".deleted")}
-    assert f"{first.name}.deleted" in names(broker, ".deleted")
-    grow(broker, "j")
-    live = broker.cluster.image
-    for end in (broker.stop, broker.kill):
+    assert {f"{name}.deleted" for name in before} <= {*names(parts, ".deleted")}
+    assert f"{first.name}.deleted" in names(parts, ".deleted")
+    grow(parts, "j")
+    live = parts.cluster.image
+    for end in (parts.stop, parts.kill):
         end()
-        broker.start()
-        assert {topic.name for topic in broker.cluster.image.topics.values()} == set("abcdefghij")
-        assert broker.cluster.image.topics.keys() == live.topics.keys()
-        assert names(broker, ".deleted") == []
+        parts.start()
+        assert {topic.name for topic in parts.cluster.image.topics.values()} == set("abcdefghij")
+        assert parts.cluster.image.topics.keys() == live.topics.keys()
+        assert names(parts, ".deleted") == []
 
 
-def test_the_log_stays_behind_the_oldest_snapshot_that_stays(broker):
-    partition = roll_often(broker)
+def test_the_log_stays_behind_the_oldest_snapshot_that_stays(parts):
+    partition = roll_often(parts)
     ends = []
     for name in "abc":
-        grow(broker, name, name * 2, name * 3)
-        ends.append(parse_snapshot_name(take_snapshot(broker).name).end_offset)
-    sizes = [path.stat().st_size for path in files(broker)]
+        grow(parts, name, name * 2, name * 3)
+        ends.append(parse_snapshot_name(take_snapshot(parts).name).end_offset)
+    sizes = [path.stat().st_size for path in files(parts)]
     bound = partition.log.size_bytes + sum(sizes) - 1
-    broker.turns.event(lambda: broker.turns.start(snapshots(broker, retention_bytes=bound)._clean(), print, raise_it))
-    broker.settle()
-    assert [parse_snapshot_name(path.name).end_offset for path in files(broker)] == ends[1:]
+    parts.turns.event(lambda: parts.turns.start(snapshots(parts, retention_bytes=bound)._clean(), print, raise_it))
+    parts.settle()
+    assert [parse_snapshot_name(path.name).end_offset for path in files(parts)] == ends[1:]
     assert partition.log_start_offset == ends[1]
     assert partition.log.segments.first_offset <= ends[1]
 
@@ -274,19 +274,19 @@ def raise_it(error):
     raise error
 
 
-def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_record(broker):
-    grow(broker, "a")
-    old = take_snapshot(broker)
-    broker.clock.ms += 1_000
-    grow(broker, "b")
-    new = take_snapshot(broker)
-    looking = snapshots(broker, retention_ms=60_500, interval_ms=0)
+def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_record(parts):
+    grow(parts, "a")
+    old = take_snapshot(parts)
+    parts.clock.ms += 1_000
+    grow(parts, "b")
+    new = take_snapshot(parts)
+    looking = snapshots(parts, retention_ms=60_500, interval_ms=0)
 
     def left(ms):
-        broker.clock.ms += ms
-        broker.turns.event(looking.take_if_due)
-        broker.settle()
-        return files(broker)
+        parts.clock.ms += ms
+        parts.turns.event(looking.take_if_due)
+        parts.settle()
+        return files(parts)
 
     os.utime(old, (1, 1))
     assert left(59_400) == [old, new]
@@ -295,118 +295,118 @@ def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_reco
     assert left(10 * 60_000) == [new]
 
 
-def test_what_a_damaged_snapshot_would_replace_stays(broker, caplog):
-    roll_often(broker)
-    grow(broker, "a", "b")
-    older = take_snapshot(broker)
-    grow(broker, "c", "d")
-    damaged = take_snapshot(broker)
-    grow(broker, "e")
-    broker.stop()
+def test_what_a_damaged_snapshot_would_replace_stays(parts, caplog):
+    roll_often(parts)
+    grow(parts, "a", "b")
+    older = take_snapshot(parts)
+    grow(parts, "c", "d")
+    damaged = take_snapshot(parts)
+    grow(parts, "e")
+    parts.stop()
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    broker.start()
-    looking = snapshots(broker, retention_bytes=1)
-    broker.clock.ms += 60_000
-    broker.turns.event(looking.take_if_due)
-    broker.settle()
-    assert files(broker) == [older, damaged]
-    assert broker.cluster.metadata_log.partition.log_start_offset == 0
-    grow(broker, "f")
-    broker.turns.event(looking.take)
-    broker.settle()
-    assert len(files(broker)) == 1 and files(broker)[0] not in (older, damaged)
+    parts.start()
+    looking = snapshots(parts, retention_bytes=1)
+    parts.clock.ms += 60_000
+    parts.turns.event(looking.take_if_due)
+    parts.settle()
+    assert files(parts) == [older, damaged]
+    assert parts.cluster.metadata_log.partition.log_start_offset == 0
+    grow(parts, "f")
+    parts.turns.event(looking.take)
+    parts.settle()
+    assert len(files(parts)) == 1 and files(parts)[0] not in (older, damaged)
 
 
-def test_segments_below_the_snapshot_may_be_gone_in_any_order(broker):
-    roll_often(broker)
-    grow(broker, *"abcdefgh")
-    path = take_snapshot(broker)
-    grow(broker, "i")
-    broker.kill()
-    segments = sorted((broker.directory / "__cluster_metadata-0").glob("*.log"))
+def test_segments_below_the_snapshot_may_be_gone_in_any_order(parts):
+    roll_often(parts)
+    grow(parts, *"abcdefgh")
+    path = take_snapshot(parts)
+    grow(parts, "i")
+    parts.kill()
+    segments = sorted((parts.directory / "__cluster_metadata-0").glob("*.log"))
     for segment in segments[1:3]:
         segment.unlink()
-    (broker.directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
-    broker.start()
-    assert set(broker.cluster.image.topics) == set("abcdefghi")
-    broker.kill()
+    (parts.directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    parts.start()
+    assert set(parts.cluster.image.topics) == set("abcdefghi")
+    parts.kill()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(LogDirectoryError, match=r"offset \d+ is expected"):
-        broker.start()
+        parts.start()
 
 
-def test_what_the_snapshot_holds_is_not_missed_by_who_inspects_before_the_next_start(broker):
-    roll_often(broker)
-    grow(broker, *"abcdefgh")
-    path = take_snapshot(broker)
-    broker.kill()
+def test_what_the_snapshot_holds_is_not_missed_by_who_inspects_before_the_next_start(parts):
+    roll_often(parts)
+    grow(parts, *"abcdefgh")
+    path = take_snapshot(parts)
+    parts.kill()
     segments = sorted(path.parent.glob("*.log"))
     for segment in segments[1:3]:
         segment.unlink()
-    (broker.directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
-    inspected = CliRunner().invoke(main, ["inspect", "--format", "json", str(broker.directory)])
+    (parts.directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    inspected = CliRunner().invoke(main, ["inspect", "--format", "json", str(parts.directory)])
     assert json.loads(inspected.stdout).get("problems", []) == []
     path.rename(path.with_suffix(".part"))
-    inspected = CliRunner().invoke(main, ["inspect", "--format", "json", str(broker.directory)])
+    inspected = CliRunner().invoke(main, ["inspect", "--format", "json", str(parts.directory)])
     assert "are missing before" in inspected.stdout
 
 
 @pytest.mark.parametrize("failing", range(6))
-def test_a_rename_that_fails_while_the_log_is_trimmed_costs_nothing(broker, monkeypatch, failing):
-    roll_often(broker)
-    grow(broker, *"abcd")
-    take_snapshot(broker)
-    grow(broker, *"efgh")
-    rename, count = type(broker.disk).rename, itertools.count()
+def test_a_rename_that_fails_while_the_log_is_trimmed_costs_nothing(parts, monkeypatch, failing):
+    roll_often(parts)
+    grow(parts, *"abcd")
+    take_snapshot(parts)
+    grow(parts, *"efgh")
+    rename, count = type(parts.disk).rename, itertools.count()
 
     def refuse(disk, old, new):
         if next(count) == failing:
             raise OSError(errno.EIO, "Input/output error")
         rename(disk, old, new)
 
-    monkeypatch.setattr(type(broker.disk), "rename", refuse)
-    broker.turns.event(snapshots(broker, retention_bytes=1).take)
-    broker.settle()
+    monkeypatch.setattr(type(parts.disk), "rename", refuse)
+    parts.turns.event(snapshots(parts, retention_bytes=1).take)
+    parts.settle()
     monkeypatch.undo()
     assert next(count) > failing
-    assert "Input/output error" in broker.logs.offline
-    broker.kill()
-    broker.start()
-    assert set(broker.cluster.image.topics) == set("abcdefgh")
+    assert "Input/output error" in parts.logs.offline
+    parts.kill()
+    parts.start()
+    assert set(parts.cluster.image.topics) == set("abcdefgh")
 
 
-def test_a_stop_in_the_middle_leaves_a_part_that_nobody_reads(broker):
-    fill(broker)
-    taking = snapshots(broker)
-    broker.turns.charge(SHARE_US)
-    broker.turns.event(taking.take)
+def test_a_stop_in_the_middle_leaves_a_part_that_nobody_reads(parts):
+    fill(parts)
+    taking = snapshots(parts)
+    parts.turns.charge(SHARE_US)
+    parts.turns.event(taking.take)
     taking.stop()
-    broker.settle()
-    assert files(broker) == []
-    assert len(list((broker.directory / "__cluster_metadata-0").glob("*.part"))) == 1
-    broker.stop()
-    broker.start()
-    take_snapshot(broker)
-    assert not list((broker.directory / "__cluster_metadata-0").glob("*.part"))
+    parts.settle()
+    assert files(parts) == []
+    assert len(list((parts.directory / "__cluster_metadata-0").glob("*.part"))) == 1
+    parts.stop()
+    parts.start()
+    take_snapshot(parts)
+    assert not list((parts.directory / "__cluster_metadata-0").glob("*.part"))
 
 
-def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(broker, monkeypatch):
-    fill(broker)
+def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(parts, monkeypatch):
+    fill(parts)
 
     def full(file, buffers):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(RealFile, "append", full)
-    broker.turns.event(snapshots(broker).take)
-    broker.settle()
-    assert "No space left" in broker.logs.offline
-    assert files(broker) == []
+    parts.turns.event(snapshots(parts).take)
+    parts.settle()
+    assert "No space left" in parts.logs.offline
+    assert files(parts) == []
 
 
-def test_a_directory_that_is_offline_gets_no_snapshot(broker):
-    fill(broker)
-    broker.logs.fail(OSError(errno.EIO, "Input/output error"))
-    known = names(broker, "")
-    broker.turns.event(snapshots(broker).take)
-    broker.settle()
-    assert names(broker, "") == known
+def test_a_directory_that_is_offline_gets_no_snapshot(parts):
+    fill(parts)
+    parts.logs.fail(OSError(errno.EIO, "Input/output error"))
+    known = names(parts, "")
+    parts.turns.event(snapshots(parts).take)
+    parts.settle()
+    assert names(parts, "") == known

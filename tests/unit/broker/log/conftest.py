@@ -94,7 +94,7 @@ class FaultyDisk(RealDisk):
         return job
 
 
-class Broker:
+class LogsOnDisk:
     """A log manager that can be closed, killed and started again on the same directory."""
 
     def __init__(self, directory):
@@ -137,11 +137,11 @@ class Broker:
 
 
 @pytest.fixture
-def broker(tmp_path):
-    broker = Broker(tmp_path / "data")
-    yield broker
-    broker.kill()
-    assert broker.bugs == []
+def logs(tmp_path):
+    logs = LogsOnDisk(tmp_path / "data")
+    yield logs
+    logs.kill()
+    assert logs.bugs == []
 
 
 def _produce(partition, records=1, *, timestamp_ms=NOW_MS, value=b"value", **batch):

@@ -23,8 +23,8 @@ SETTINGS = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_
 class Rig:
     """A partition of several segments, and a cleaner whose turns the test runs one by one."""
 
-    def __init__(self, broker, produce):
-        self.broker, self.produce = broker, produce
+    def __init__(self, logs, produce):
+        self.broker, self.produce = logs, produce
         self.turns_to_come = []
         self.number = 0
 
@@ -65,8 +65,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig(broker, produce):
-    return Rig(broker, produce)
+def rig(logs, produce):
+    return Rig(logs, produce)
 
 
 def test_the_last_record_of_each_key_stays_where_it_was(rig):
@@ -99,30 +99,30 @@ def test_a_topic_that_is_not_compacted_is_left_alone(rig):
     assert rig.offsets() == [*range(rig.partition.log_end_offset)]
 
 
-def test_a_topic_that_is_not_compacted_keeps_no_other_from_being_cleaned(rig, broker):
-    broker.partition("beside")
+def test_a_topic_that_is_not_compacted_keeps_no_other_from_being_cleaned(rig, logs):
+    logs.partition("beside")
     segments = rig.open().log.segments
     rig.write()
     rig.clean()
     assert rig.first_dirty() == segments.active.base_offset > 0
 
 
-def test_records_younger_than_the_lag_are_left_alone(rig, broker):
+def test_records_younger_than_the_lag_are_left_alone(rig, logs):
     rig.open(min_compaction_lag_ms=1000)
     rig.write()
     rig.clean()
     assert rig.first_dirty() == 0
-    broker.clock.ms += 1001
+    logs.clock.ms += 1001
     rig.clean()
     assert rig.first_dirty() == rig.partition.log.segments.active.base_offset
 
 
-def test_records_older_than_the_lag_are_compacted_however_clean_the_log_is(rig, broker):
+def test_records_older_than_the_lag_are_compacted_however_clean_the_log_is(rig, logs):
     rig.open(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
     rig.write()
     rig.clean()
     assert rig.first_dirty() == 0
-    broker.clock.ms += 1001
+    logs.clock.ms += 1001
     rig.clean()
     assert rig.first_dirty() == rig.partition.log.segments.active.base_offset
 
@@ -139,14 +139,14 @@ def test_an_open_transaction_is_not_touched(rig, transactor):
     assert [offset for offset in rig.offsets() if offset >= start] == [*range(start, partition.log_end_offset)]
 
 
-def test_the_first_dirty_offset_survives_a_restart(rig, broker):
+def test_the_first_dirty_offset_survives_a_restart(rig, logs):
     rig.open()
     rig.write()
     rig.clean()
     cleaned = rig.first_dirty()
-    assert (broker.directory / "cleaner-offset-checkpoint").read_text() == f"0\n1\nt 0 {cleaned}\n"
-    broker.stop()
-    broker.start()
+    assert (logs.directory / "cleaner-offset-checkpoint").read_text() == f"0\n1\nt 0 {cleaned}\n"
+    logs.stop()
+    logs.start()
     rig.open()
     assert rig.first_dirty() == cleaned
 
@@ -176,7 +176,7 @@ def test_requests_are_served_between_the_slices(rig):
     assert len(rig.offsets()) < partition.log_end_offset / 2
 
 
-def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, broker):
+def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, logs):
     partition = rig.open(segment_bytes=2_000)
     rig.write(200, keys=[b"%d" % n for n in range(7)])
     rig.cleaner(held=True).start()
@@ -187,35 +187,35 @@ def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, broker):
         rig.pass_turn()
     assert partition.offline is None and partition.log.segments.first_offset == first
     assert rig.first_dirty() == first
-    assert not [path for path in broker.path().iterdir() if path.suffix in (".cleaned", ".swap")]
+    assert not [path for path in logs.path().iterdir() if path.suffix in (".cleaned", ".swap")]
 
 
-def test_a_full_disk_ends_the_cleaning_and_nothing_else(rig, broker):
+def test_a_full_disk_ends_the_cleaning_and_nothing_else(rig, logs):
     partition = rig.open()
     rig.write()
-    broker.disk.short_write = 10
+    logs.disk.short_write = 10
     rig.clean()
-    assert broker.disk.short_write is None
-    assert broker.manager.offline is None and partition.offline is None
+    assert logs.disk.short_write is None
+    assert logs.manager.offline is None and partition.offline is None
     assert rig.offsets() == [*range(partition.log_end_offset)]
-    assert not list(broker.path().glob("*.cleaned"))
+    assert not list(logs.path().glob("*.cleaned"))
     rig.clean()
     assert rig.first_dirty() == partition.log.segments.active.base_offset
 
 
-def test_a_failed_sync_takes_the_directory_offline(rig, broker):
+def test_a_failed_sync_takes_the_directory_offline(rig, logs):
     rig.open()
     rig.write()
-    broker.disk.fail_sync = True
+    logs.disk.fail_sync = True
     rig.clean()
-    assert broker.manager.offline is not None
+    assert logs.manager.offline is not None
     assert rig.partition.offline is not None
 
 
-def test_damage_ends_the_compaction_of_a_log(rig, broker, caplog):
+def test_damage_ends_the_compaction_of_a_log(rig, logs, caplog):
     partition = rig.open()
     rig.write()
-    log = sorted(broker.path().glob("*.log"))[0]
+    log = sorted(logs.path().glob("*.log"))[0]
     data = bytearray(log.read_bytes())
     data[-3] ^= 1
     log.write_bytes(data)
@@ -223,52 +223,52 @@ def test_damage_ends_the_compaction_of_a_log(rig, broker, caplog):
     assert "damaged" in caplog.text
     assert partition.offline is None
     assert log.read_bytes() == bytes(data)
-    assert not list(broker.path().glob("*.cleaned"))
+    assert not list(logs.path().glob("*.cleaned"))
 
 
-def test_a_damaged_log_that_is_deleted_is_let_go(rig, broker, caplog):
+def test_a_damaged_log_that_is_deleted_is_let_go(rig, logs, caplog):
     caplog.set_level("CRITICAL")  # a caught error holds references to its objects
     rig.open()
     rig.write()
-    log = min(broker.path().glob("*.log"))
+    log = min(logs.path().glob("*.log"))
     log.write_bytes(log.read_bytes()[:-3] + b"\xff\xff\xff")
     cleaner = rig.cleaner()
     cleaner.start()
-    broker.manager.rename_for_deletion("t", 0)
+    logs.manager.rename_for_deletion("t", 0)
     del rig.partition
     cleaner.start()
     gc.collect()
     left = [each for each in gc.get_objects() if issubclass(type(each), Partition)]
-    assert str(broker.path("")) not in [each.log.directory for each in left]
+    assert str(logs.path("")) not in [each.log.directory for each in left]
 
 
 @pytest.fixture
-def two_logs(rig, broker):
+def two_logs(rig, logs):
     """Return two logs, not all of which may be compacted yet. The first has a damaged segment without an index."""
     lag = {"min_compaction_lag_ms": 1000}
     rig.open(**lag)
     rig.write()
-    log = min(broker.path().glob("*.log"))
-    rig.partition = broker.partition(index=1, **SETTINGS, **lag)
+    log = min(logs.path().glob("*.log"))
+    rig.partition = logs.partition(index=1, **SETTINGS, **lag)
     rig.write()
-    broker.stop()
+    logs.stop()
     log.write_bytes(b"\xff" * log.stat().st_size)
     log.with_suffix(".index").unlink()
-    broker.start()
+    logs.start()
     first = rig.open(**lag)
-    rig.partition = broker.partition(index=1, **SETTINGS, **lag)
-    broker.clock.ms += 1001
+    rig.partition = logs.partition(index=1, **SETTINGS, **lag)
+    logs.clock.ms += 1001
     return first
 
 
-def test_a_log_that_is_damaged_keeps_no_other_from_being_cleaned(rig, broker, caplog, two_logs):
+def test_a_log_that_is_damaged_keeps_no_other_from_being_cleaned(rig, logs, caplog, two_logs):
     rig.clean()
     assert "t-0 is not cleaned any more" in caplog.text
     assert rig.first_dirty() == rig.partition.log.segments.active.base_offset
-    assert broker.manager.offline is None
+    assert logs.manager.offline is None
 
 
-def test_io_that_fails_where_cleanable_offsets_are_looked_for_takes_the_directory_offline(rig, broker, monkeypatch):
+def test_io_that_fails_where_cleanable_offsets_are_looked_for_takes_the_directory_offline(rig, logs, monkeypatch):
     partition = rig.open(min_compaction_lag_ms=1000)
     rig.write()
 
@@ -277,7 +277,7 @@ def test_io_that_fails_where_cleanable_offsets_are_looked_for_takes_the_director
 
     monkeypatch.setattr(LogCleaner, "_cleanable_offsets", fails)
     rig.clean()
-    assert "Input/output error" in broker.manager.offline
+    assert "Input/output error" in logs.manager.offline
     assert partition.offline is not None
 
 
@@ -327,19 +327,19 @@ def test_an_index_of_a_cleaned_segment_leads_to_its_batches(rig):
         assert first.base_offset <= offset <= first.last_offset
 
 
-def test_a_cleaned_segment_is_as_old_as_the_last_one_that_it_replaces(rig, broker):
+def test_a_cleaned_segment_is_as_old_as_the_last_one_that_it_replaces(rig, logs):
     partition = rig.open(segment_bytes=400)
     rig.write(40)
     sealed = [segment.log_path for segment in partition.log.segments][:-1]
     for number, path in enumerate(sealed):
-        broker.disk.set_modified_ms(path, 1_600_000_000_000 + number)
+        logs.disk.set_modified_ms(path, 1_600_000_000_000 + number)
     partition.log.config = replace(partition.log.config, segment_bytes=10_000)
     rig.clean()
     assert [segment.log_path for segment in partition.log.segments][:-1] == sealed[:1]
     assert number > 1
     for suffix in ("log", "index", "timeindex"):
-        path = str(broker.path(f"{0:020d}.{suffix}"))
-        assert broker.disk.modified_ms(path) == 1_600_000_000_000 + number
+        path = str(logs.path(f"{0:020d}.{suffix}"))
+        assert logs.disk.modified_ms(path) == 1_600_000_000_000 + number
 
 
 @pytest.mark.parametrize(

@@ -115,11 +115,11 @@ def contents(disk):
 
 def visible(disk):
     """Return {segment: its batches}, and the records that both kinds of readers see."""
-    logs = contents(disk)
-    scanned = scan_contents([(path, data) for path, data in sorted(logs.items())])
+    log_files = contents(disk)
+    scanned = scan_contents([(path, data) for path, data in sorted(log_files.items())])
     assert scanned.damages == []
     return (
-        logs,
+        log_files,
         [record.offset for record in scanned.records("read_committed")],
         scanned.last_stable_offset,
         scanned.log_end_offset,
@@ -187,17 +187,17 @@ def test_a_cleaning_that_ends_anywhere_leaves_old_or_new(seed, power_loss):
     seen, interrupted, kill_at, ended = set(), set(), 1, False
     while not ended:
         _, (found, found_producers, leftovers), ended = after_cleaning(seed, power_loss, kill_at)
-        logs = found[0]
+        log_files = found[0]
         # Each group is either in its old or in its final state.
-        cut = max((base for base in logs if logs[base] != old_ones.get(base)), default="")
-        for base, data in logs.items():
+        cut = max((base for base in log_files if log_files[base] != old_ones.get(base)), default="")
+        for base, data in log_files.items():
             assert data == (new[0].get(base) if base <= cut else old_ones.get(base)), (kill_at, base)
         # The last replaced segment extends to the base offset of the next segment in the final state.
         behind = min((base for base in new[0] if base > cut), default="") if cut else ""
         left = [base for base in old_ones if base >= behind]
-        assert [*logs] == [base for base in new[0] if base <= cut] + left, kill_at
+        assert [*log_files] == [base for base in new[0] if base <= cut] + left, kill_at
         assert found_producers == producers
-        seen.add(logs == old[0])
+        seen.add(log_files == old[0])
         interrupted |= {path.rpartition(".")[2] for path in leftovers}
         kill_at += 1
     assert seen == {True, False}

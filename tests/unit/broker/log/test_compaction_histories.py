@@ -42,9 +42,9 @@ def draw(random):
 class History:
     """Well-behaved producers on a compacted partition. `expected` is the records that must be left of theirs."""
 
-    def __init__(self, broker, produce, transactor):
-        self.broker, self.produce, self.transactor = broker, produce, transactor
-        self.partition = broker.partition(**SETTINGS)
+    def __init__(self, logs, produce, transactor):
+        self.broker, self.produce, self.transactor = logs, produce, transactor
+        self.partition = logs.partition(**SETTINGS)
         self.producers = {}
         self.number = 0
         self.marker_epochs = {}
@@ -206,9 +206,9 @@ def committed_records(partition):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_history(broker, produce, transactor, seed):
+def test_history(logs, produce, transactor, seed):
     random = Random(seed)
-    history = History(broker, produce, transactor)
+    history = History(logs, produce, transactor)
     for _ in range(random.randint(20, 120)):
         history.step(*draw(random))
     history.clean(RETENTION_MS, 50)

@@ -10,18 +10,18 @@ FLUSHED = {"flush_messages": 1}
 
 
 @pytest.fixture
-def syncs(broker):
+def syncs(logs):
     """Collect the syncs that have started and not ended."""
-    broker.disk.held = []
-    return broker.disk.held
+    logs.disk.held = []
+    return logs.disk.held
 
 
 def names(job):
     return [path.rpartition("/")[2] for path in job.paths]
 
 
-def test_what_is_not_on_the_device_is_not_seen(broker, produce, syncs):
-    partition = broker.partition(**FLUSHED)
+def test_what_is_not_on_the_device_is_not_seen(logs, produce, syncs):
+    partition = logs.partition(**FLUSHED)
     heard = []
     result = produce(partition)
     partition.when_durable(result.last_offset, heard.append)
@@ -32,8 +32,8 @@ def test_what_is_not_on_the_device_is_not_seen(broker, produce, syncs):
     assert (partition.high_watermark, heard) == (1, [ErrorCode.NONE])
 
 
-def test_one_sync_serves_everybody_who_came_while_another_was_under_way(broker, produce, syncs):
-    first, second = broker.partition(**FLUSHED), broker.partition(index=1, **FLUSHED)
+def test_one_sync_serves_everybody_who_came_while_another_was_under_way(logs, produce, syncs):
+    first, second = logs.partition(**FLUSHED), logs.partition(index=1, **FLUSHED)
     produce(first)
     for _ in range(3):
         produce(first)
@@ -48,8 +48,8 @@ def test_one_sync_serves_everybody_who_came_while_another_was_under_way(broker, 
     assert syncs == []
 
 
-def test_waiters_hear_in_the_order_of_their_appends(broker, produce, syncs):
-    partition = broker.partition(**FLUSHED)
+def test_waiters_hear_in_the_order_of_their_appends(logs, produce, syncs):
+    partition = logs.partition(**FLUSHED)
     heard = []
     for name in "abc":
         result = produce(partition)
@@ -60,46 +60,46 @@ def test_waiters_hear_in_the_order_of_their_appends(broker, produce, syncs):
     assert heard == ["a", "b", "c"]
 
 
-def test_a_new_log_is_flushed_with_its_names(broker, produce, syncs):
-    produce(broker.partition(**FLUSHED))
+def test_a_new_log_is_flushed_with_its_names(logs, produce, syncs):
+    produce(logs.partition(**FLUSHED))
     assert names(syncs[0]) == ["00000000000000000000.log", "partition.metadata", "t-0", "data"]
     syncs.pop().end()
-    produce(broker.partition(**FLUSHED))
+    produce(logs.partition(**FLUSHED))
     assert names(syncs[0]) == ["00000000000000000000.log"]
 
 
-def test_sealed_segments_are_flushed_with_what_follows_them(broker, produce, syncs):
-    partition = broker.partition(segment_bytes=200, **FLUSHED)
+def test_sealed_segments_are_flushed_with_what_follows_them(logs, produce, syncs):
+    partition = logs.partition(segment_bytes=200, **FLUSHED)
     produce(partition)
     for _ in range(4):
         produce(partition)
     syncs.pop().end()
-    logs = sorted(path.name for path in broker.path().glob("*.log"))
-    assert len(logs) == 3
-    assert [name for name in names(syncs[0]) if name.endswith(".log")] == logs
+    log_files = sorted(path.name for path in logs.path().glob("*.log"))
+    assert len(log_files) == 3
+    assert [name for name in names(syncs[0]) if name.endswith(".log")] == log_files
     assert "t-0" in names(syncs[0])
     syncs.pop().end()
     assert partition.high_watermark == 5
 
 
-def test_a_failed_sync_acknowledges_nothing_and_is_never_repeated(broker, produce, syncs):
-    partition, other = broker.partition(**FLUSHED), broker.partition(index=1, **FLUSHED)
+def test_a_failed_sync_acknowledges_nothing_and_is_never_repeated(logs, produce, syncs):
+    partition, other = logs.partition(**FLUSHED), logs.partition(index=1, **FLUSHED)
     heard = []
     partition.when_durable(produce(partition).last_offset, heard.append)
     other.when_durable(produce(other).last_offset, heard.append)
-    broker.disk.fail_sync = True
+    logs.disk.fail_sync = True
     syncs.pop().end()
     assert heard == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert syncs == []
-    broker.disk.fail_sync = False
+    logs.disk.fail_sync = False
     assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.high_watermark == other.high_watermark == 0
     partition.when_durable(0, heard.append)
     assert heard[2:] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_some_records_may_wait_together(broker, produce, syncs):
-    partition = broker.partition(flush_messages=3)
+def test_some_records_may_wait_together(logs, produce, syncs):
+    partition = logs.partition(flush_messages=3)
     produce(partition)
     produce(partition)
     assert (partition.high_watermark, syncs) == (2, [])
@@ -109,8 +109,8 @@ def test_some_records_may_wait_together(broker, produce, syncs):
     assert partition.high_watermark == 3
 
 
-def test_a_duplicate_waits_for_its_original(broker, produce, syncs):
-    partition = broker.partition(**FLUSHED)
+def test_a_duplicate_waits_for_its_original(logs, produce, syncs):
+    partition = logs.partition(**FLUSHED)
     heard = []
     first = produce(partition, producer_id=1, producer_epoch=0, base_sequence=0)
     again = produce(partition, producer_id=1, producer_epoch=0, base_sequence=0)
@@ -121,8 +121,8 @@ def test_a_duplicate_waits_for_its_original(broker, produce, syncs):
     assert heard == [ErrorCode.NONE]
 
 
-def test_the_stable_offset_waits_for_the_marker(broker, transactor, syncs):
-    partition = broker.partition(**FLUSHED)
+def test_the_stable_offset_waits_for_the_marker(logs, transactor, syncs):
+    partition = logs.partition(**FLUSHED)
     producer = transactor(partition, 7)
     producer.send()
     syncs.pop().end()
@@ -133,8 +133,8 @@ def test_the_stable_offset_waits_for_the_marker(broker, transactor, syncs):
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 2)
 
 
-def test_the_stable_offset_is_not_above_the_high_watermark(broker, produce, transactor, syncs):
-    partition = broker.partition(**FLUSHED)
+def test_the_stable_offset_is_not_above_the_high_watermark(logs, produce, transactor, syncs):
+    partition = logs.partition(**FLUSHED)
     produce(partition)
     produce(partition)
     transactor(partition, 7).send()
@@ -145,8 +145,8 @@ def test_the_stable_offset_is_not_above_the_high_watermark(broker, produce, tran
     assert (partition.high_watermark, partition.last_stable_offset) == (3, 2)
 
 
-def test_an_interval_that_is_changed_counts_from_the_next_append(broker, produce, syncs):
-    partition = broker.partition()
+def test_an_interval_that_is_changed_counts_from_the_next_append(logs, produce, syncs):
+    partition = logs.partition()
     produce(partition)
     partition.log.config = LogConfig(**FLUSHED)
     produce(partition)
@@ -156,28 +156,28 @@ def test_an_interval_that_is_changed_counts_from_the_next_append(broker, produce
     assert partition.high_watermark == 2
 
 
-def test_a_partition_that_is_deleted_is_not_waited_for(broker, produce, syncs):
-    partition = broker.partition(**FLUSHED)
+def test_a_partition_that_is_deleted_is_not_waited_for(logs, produce, syncs):
+    partition = logs.partition(**FLUSHED)
     heard = []
     partition.when_durable(produce(partition).last_offset, heard.append)
-    broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
+    logs.manager.delete_later(logs.manager.rename_for_deletion("t", 0))
     assert heard == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     syncs.pop().end()
-    assert not broker.manager.flusher.busy
+    assert not logs.manager.flusher.busy
 
 
-def test_who_has_sent_something_meanwhile_shares_the_sync(broker, produce, syncs, monkeypatch):
-    partitions = [broker.partition(index=index, **FLUSHED) for index in range(3)]
+def test_who_has_sent_something_meanwhile_shares_the_sync(logs, produce, syncs, monkeypatch):
+    partitions = [logs.partition(index=index, **FLUSHED) for index in range(3)]
     next_turns = []
-    monkeypatch.setattr(broker.clock, "next_turn", next_turns.append)
+    monkeypatch.setattr(logs.clock, "next_turn", next_turns.append)
     for partition in partitions:
         produce(partition)
-    assert (syncs, len(next_turns), broker.manager.flusher.busy) == ([], 1, True)
-    broker.manager.flusher.start()
+    assert (syncs, len(next_turns), logs.manager.flusher.busy) == ([], 1, True)
+    logs.manager.flusher.start()
     assert len([name for name in names(syncs[0]) if name.endswith(".log")]) == 3
     next_turns.pop()()
-    broker.manager.flusher.start()
+    logs.manager.flusher.start()
     assert len(syncs) == 1
     syncs.pop().end()
     assert [partition.high_watermark for partition in partitions] == [1, 1, 1]
-    assert not broker.manager.flusher.busy
+    assert not logs.manager.flusher.busy

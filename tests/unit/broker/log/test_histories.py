@@ -33,9 +33,9 @@ SETTINGS = {"segment_bytes": 500, "index_interval_bytes": 150}
 class History:
     """Producers that behave, on a partition with small segments. An `end` with `bump` is one of version 2."""
 
-    def __init__(self, broker, produce, transactor):
-        self.broker, self.produce, self.transactor = broker, produce, transactor
-        self.partition = broker.partition(**SETTINGS)
+    def __init__(self, logs, produce, transactor):
+        self.broker, self.produce, self.transactor = logs, produce, transactor
+        self.partition = logs.partition(**SETTINGS)
         self.producers = {}
         self.last = {}
         self.ended = set()
@@ -137,16 +137,16 @@ def committed_records(partition):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, min_size=5, max_size=70))
-def test_history(broker, produce, transactor, steps):
-    broker.kill()
-    broker.directory = Path(tempfile.mkdtemp(dir=broker.directory.parent))
-    broker.start()
-    history = History(broker, produce, transactor)
+def test_history(logs, produce, transactor, steps):
+    logs.kill()
+    logs.directory = Path(tempfile.mkdtemp(dir=logs.directory.parent))
+    logs.start()
+    history = History(logs, produce, transactor)
     for step in steps:
         history.step(*step)
     partition = history.partition
 
-    scanned = scan_partition(broker.path())
+    scanned = scan_partition(logs.path())
     assert scanned.damages == []
     assert partition.last_stable_offset == scanned.last_stable_offset
     assert committed_records(partition) == [record.offset for record in scanned.records("read_committed")]
@@ -160,24 +160,24 @@ def test_history(broker, produce, transactor, steps):
         assert state(replayed) == state(partition)
 
     # Recovery from nothing but the segments writes the same index files as the live broker did.
-    broker.stop()
-    files = indexes(broker)
+    logs.stop()
+    files = indexes(logs)
     aborted = [tuple(entry) for name, data in files.items() if "txn" in name for entry in iter_aborted_txns(data)]
     assert aborted == scanned.aborted_index
-    for path in broker.path().iterdir():
+    for path in logs.path().iterdir():
         if path.suffix != ".log" and path.name != "partition.metadata":
             path.unlink()
-    (broker.directory / ".kafka_cleanshutdown").unlink()
-    (broker.directory / "recovery-point-offset-checkpoint").unlink()
-    broker.start()
-    assert state(broker.partition(**SETTINGS)) == state(replayed)
-    broker.stop()
+    (logs.directory / ".kafka_cleanshutdown").unlink()
+    (logs.directory / "recovery-point-offset-checkpoint").unlink()
+    logs.start()
+    assert state(logs.partition(**SETTINGS)) == state(replayed)
+    logs.stop()
     if not {"stop", "kill"} & {step[0] for step in steps}:
         # (a restart resets the count of bytes since the last entry, as in Kafka)
-        assert indexes(broker) == files
-    shutil.rmtree(broker.directory)
-    broker.start()
+        assert indexes(logs) == files
+    shutil.rmtree(logs.directory)
+    logs.start()
 
 
-def indexes(broker):
-    return {path.name: path.read_bytes() for path in sorted(broker.path().iterdir()) if "index" in path.suffix}
+def indexes(logs):
+    return {path.name: path.read_bytes() for path in sorted(logs.path().iterdir()) if "index" in path.suffix}

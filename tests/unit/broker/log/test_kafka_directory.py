@@ -111,8 +111,8 @@ def test_recovery_after_a_kill_writes_what_kafka_s_recovery_wrote(tmp_path, kafk
     compared = {".index": 0, ".timeindex": 0, ".txnindex": 0, ".snapshot": 0}
     for name in names(kafka_s_clean_copy):
         kafka_s, ours = kafka_s_clean_copy / name, directory / name
-        logs = {path.name: path.read_bytes() for path in kafka_s.glob("*.log")}
-        if logs != {path.name: path.read_bytes() for path in ours.glob("*.log")}:
+        log_files = {path.name: path.read_bytes() for path in kafka_s.glob("*.log")}
+        if log_files != {path.name: path.read_bytes() for path in ours.glob("*.log")}:
             continue  # Kafka wrote more before it stopped
         for path in kafka_s.iterdir():
             found = ours / path.name

@@ -23,21 +23,21 @@ def found_in(partition):
 
 
 @pytest.fixture
-def start(broker):
+def start(logs):
     """Start a broker on a partition directory with these contents of segments, by base offset."""
 
     def begin(contents, **settings):
-        broker.kill()
-        broker.path().mkdir(parents=True, exist_ok=True)
+        logs.kill()
+        logs.path().mkdir(parents=True, exist_ok=True)
         for base_offset, content in contents.items():
-            broker.path(f"{base_offset:020d}.log").write_bytes(content)
-        broker.start()
-        return broker.partition(**(SETTINGS | settings))
+            logs.path(f"{base_offset:020d}.log").write_bytes(content)
+        logs.start()
+        return logs.partition(**(SETTINGS | settings))
 
     return begin
 
 
-def test_every_record_is_there_after_a_crash_and_after_a_clean_stop(broker, start, produce):
+def test_every_record_is_there_after_a_crash_and_after_a_clean_stop(logs, start, produce):
     content, expected = legacy_log()
     partition = start({0: content})
     for _ in range(3):
@@ -45,11 +45,11 @@ def test_every_record_is_there_after_a_crash_and_after_a_clean_stop(broker, star
         assert [(r.offset, r.timestamp, r.key, r.value) for r in found_in(partition)] == [
             (one.offset, one.timestamp, one.key, one.value) for one in expected
         ]
-        assert broker.path(LOG).read_bytes() == content
+        assert logs.path(LOG).read_bytes() == content
         assert partition.log_end_offset == len(expected)
-        broker.stop()
-        broker.start()
-        partition = broker.partition(**SETTINGS)
+        logs.stop()
+        logs.start()
+        partition = logs.partition(**SETTINGS)
     assert produce(partition).base_offset == len(expected)
 
 
@@ -94,48 +94,48 @@ def test_a_wrapper_at_the_end_of_the_log_misses_no_offset(start, codec):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_torn_message_is_cut_off_at_every_length(broker, start, kind):
+def test_a_torn_message_is_cut_off_at_every_length(logs, start, kind):
     content, expected = legacy_log((kind,))
     places = [(at, header) for at, header in iter_batches(content) if header.magic < MAGIC]
     at, last = places[-1]
     for size in {1, 11, 12, 16, 17, 25, 26, last.size_bytes - 1} & set(range(1, last.size_bytes)):
         partition = start({0: content[: at + size]})
         assert partition.offline is None
-        assert broker.path(LOG).stat().st_size == at
+        assert logs.path(LOG).stat().st_size == at
         assert partition.log_end_offset == (expected[2].offset + 1 if len(places) > 1 else 0)
 
 
 @pytest.mark.parametrize("at", [10, 12, 16, 17, 30])
-def test_a_spoiled_message_with_sound_ones_behind_it_is_damage_and_stays(broker, start, caplog, at):
+def test_a_spoiled_message_with_sound_ones_behind_it_is_damage_and_stays(logs, start, caplog, at):
     messages = [message(offset, b"key", b"value" * 5, magic=offset % 2) for offset in range(4)]
     content = bytearray(b"".join(messages))
     content[len(messages[0]) + at] ^= 0x41
     partition = start({0: bytes(content)})
     assert partition.offline is not None
     assert f"position {len(messages[0])}" in caplog.text
-    assert broker.path(LOG).read_bytes() == content
+    assert logs.path(LOG).read_bytes() == content
 
 
-def test_spoiled_batch_with_a_sound_message_of_26_bytes_at_the_end_is_damage(broker, start, produce):
-    produce(broker.partition(**SETTINGS))
-    broker.kill()
-    data = bytearray(broker.path(LOG).read_bytes())
+def test_spoiled_batch_with_a_sound_message_of_26_bytes_at_the_end_is_damage(logs, start, produce):
+    produce(logs.partition(**SETTINGS))
+    logs.kill()
+    data = bytearray(logs.path(LOG).read_bytes())
     data[70] ^= 1
     content = bytes(data) + message(1, None, b"", magic=0)
     assert start({0: content}).offline is not None
-    assert broker.path(LOG).read_bytes() == content
+    assert logs.path(LOG).read_bytes() == content
 
 
-def test_message_whose_magic_is_not_its_own_is_found_without_a_crc(broker, produce):
+def test_message_whose_magic_is_not_its_own_is_found_without_a_crc(logs, produce):
     for _ in range(3):
-        produce(broker.partition())
-    batches = scan_partition(broker.path()).batches
-    broker.stop()
-    data = bytearray(broker.path(LOG).read_bytes())
+        produce(logs.partition())
+    batches = scan_partition(logs.path()).batches
+    logs.stop()
+    data = bytearray(logs.path(LOG).read_bytes())
     data[batches[-1].position + 16] = 0
-    broker.path(LOG).write_bytes(data)
-    broker.start()
-    assert broker.partition().offline is not None
+    logs.path(LOG).write_bytes(data)
+    logs.start()
+    assert logs.partition().offline is not None
 
 
 def test_records_below_the_log_start_are_deleted_in_the_middle_of_a_wrapper(start):
@@ -147,23 +147,23 @@ def test_records_below_the_log_start_are_deleted_in_the_middle_of_a_wrapper(star
     assert header.last_offset == 19
 
 
-def test_retention_goes_by_the_timestamps_of_magic_1_and_by_the_file_for_magic_0(broker, start):
-    now_ms = broker.clock.ms
+def test_retention_goes_by_the_timestamps_of_magic_1_and_by_the_file_for_magic_0(logs, start):
+    now_ms = logs.clock.ms
     contents = {
         0: message(0, b"k", b"old", magic=1, timestamp=now_ms - 1_000_000),
         1: message(1, b"k", b"no time", magic=0),
         2: message(2, b"k", b"new", magic=1, timestamp=now_ms),
     }
     partition = start(contents, retention_ms=10_000)
-    manager = broker.manager
-    made = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.deleter, manager.fail)
-    broker.turns.start(made.run(), lambda result: None, broker.bugs.append)
+    manager = logs.manager
+    made = Retention(lambda: manager, logs.disk, logs.clock, logs.turns, manager.deleter, manager.fail)
+    logs.turns.start(made.run(), lambda result: None, logs.bugs.append)
     assert partition.log_start_offset == 1
-    assert broker.bugs == []
+    assert logs.bugs == []
 
 
-def test_compaction_keeps_the_last_of_each_key(broker, start):
-    now_ms = broker.clock.ms
+def test_compaction_keeps_the_last_of_each_key(logs, start):
+    now_ms = logs.clock.ms
     first = b"".join(
         [
             message(0, b"a", b"0", magic=0),
@@ -177,15 +177,15 @@ def test_compaction_keeps_the_last_of_each_key(broker, start):
     )
     settings = {"cleanup_compact": True, "min_cleanable_dirty_ratio": 0.0, "delete_retention_ms": 1_000}
     partition = start({0: first, 10: message(10, b"z", b"active", magic=1, timestamp=now_ms)}, **settings)
-    cleaner = LogCleaner(broker.manager, broker.disk, broker.clock, broker.turns, 1 << 20)
+    cleaner = LogCleaner(logs.manager, logs.disk, logs.clock, logs.turns, 1 << 20)
     cleaner.start()
-    assert broker.bugs == []
+    assert logs.bugs == []
     kept = {(r.offset, r.key, r.value) for r in found_in(partition)}
     last_of_each = [(3, b"c", b"3"), (4, b"a", b"4"), (5, b"d", b"5"), (6, b"b", None), (8, b"e", b"8")]
     assert kept == {*last_of_each, (9, b"f", b"9"), (10, b"z", b"active")}
     magics = {header.last_offset: header.magic for header, _ in partition.scan(0)}
     assert magics == {3: 2, 5: 1, 6: 2, 9: 1, 10: 1}
-    assert scan_partition(broker.path()).damages == []
-    broker.kill()
-    broker.start()
-    assert {(r.offset, r.key, r.value) for r in found_in(broker.partition(**(SETTINGS | settings)))} == kept
+    assert scan_partition(logs.path()).damages == []
+    logs.kill()
+    logs.start()
+    assert {(r.offset, r.key, r.value) for r in found_in(logs.partition(**(SETTINGS | settings)))} == kept

@@ -18,22 +18,22 @@ SETTINGS = LogConfig()
 
 
 @pytest.fixture
-def full_broker(broker, transactor):
+def full_broker(logs, transactor):
     """Return a closed directory with `COUNT` producers. Every tenth has an open transaction."""
-    assert not transactor(broker.partition(), 0).send(COUNT, transactional=False).error
-    broker.stop()
-    (path,) = broker.path().glob("*.snapshot")
+    assert not transactor(logs.partition(), 0).send(COUNT, transactional=False).error
+    logs.stop()
+    (path,) = logs.path().glob("*.snapshot")
     path.write_bytes(encode_snapshot(map(entry, range(COUNT))))
-    broker.start()
-    return broker
+    logs.start()
+    return logs
 
 
 def entry(number):
     return ProducerEntry(number, 0, 0, number, 0, NOW_MS, -1, COUNT - number if number % 10 == 0 else -1)
 
 
-def ahead(broker, topic_id=TOPIC_ID):
-    return broker.manager.load_in_steps("t", 0, topic_id, SETTINGS)
+def ahead(logs, topic_id=TOPIC_ID):
+    return logs.manager.load_in_steps("t", 0, topic_id, SETTINGS)
 
 
 def state_of(partition):

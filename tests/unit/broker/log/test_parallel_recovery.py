@@ -28,11 +28,11 @@ def short_logs_are_long(monkeypatch):
 
 
 @pytest.fixture
-def killed_broker(broker, transactor):
+def killed_broker(logs, transactor):
     """Return a killed broker with several segments in each partition, open transactions, and one torn log."""
     random = Random(3)
     for index in range(PARTITIONS):
-        partition = broker.partition(index=index, leader_epoch=2, **SETTINGS)
+        partition = logs.partition(index=index, leader_epoch=2, **SETTINGS)
         senders = [transactor(partition, number) for number in range(4)]
         for _ in range(60):
             sender = random.choice(senders)
@@ -40,22 +40,22 @@ def killed_broker(broker, transactor):
                 sender.end(random.random() < 0.5)
             else:
                 sender.send(random.randint(1, 3))
-    broker.kill()
-    torn = max(broker.path(index=1).glob("*.log"))
+    logs.kill()
+    torn = max(logs.path(index=1).glob("*.log"))
     with torn.open("r+b") as file:
         file.truncate(torn.stat().st_size - 20)
-    return broker
+    return logs
 
 
-def found(broker, side_by_side):
-    broker.start()
+def found(logs, side_by_side):
+    logs.start()
     if side_by_side:
         wanted = [("t", index, TOPIC_ID, LogConfig(**SETTINGS)) for index in range(PARTITIONS)]
-        to_the_end(broker.manager.recover_in_processes(wanted))
-    ahead_of_time = set(broker.manager._recovered)
+        to_the_end(logs.manager.recover_in_processes(wanted))
+    ahead_of_time = set(logs.manager._recovered)
     states = {}
     for index in range(PARTITIONS):
-        partition = broker.partition(index=index, leader_epoch=2, **SETTINGS)
+        partition = logs.partition(index=index, leader_epoch=2, **SETTINGS)
         states[index] = {
             "offline": partition.offline,
             "ends": (partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset),
@@ -64,26 +64,26 @@ def found(broker, side_by_side):
             "segments": [(each.base_offset, each.size_bytes, each.aborted) for each in partition.log.segments],
             "end of epoch": partition.end_offset_for_epoch(2),
         }
-    assert not broker.manager._recovered
-    return SimpleNamespace(states=states, ahead=ahead_of_time, files=files(broker))
+    assert not logs.manager._recovered
+    return SimpleNamespace(states=states, ahead=ahead_of_time, files=files(logs))
 
 
-def files(broker):
+def files(logs):
     return {
-        path.relative_to(broker.directory): path.read_bytes()
-        for path in broker.directory.rglob("*")
+        path.relative_to(logs.directory): path.read_bytes()
+        for path in logs.directory.rglob("*")
         if path.is_file() and path.name not in (".lock", "leader-epoch-checkpoint")
     }
 
 
-def both_ways(broker, directory):
+def both_ways(logs, directory):
     copy = directory / "copy"
-    shutil.copytree(broker.directory, copy)
-    one_by_one = found(broker, side_by_side=False)
-    broker.kill()
-    shutil.rmtree(broker.directory)
-    copy.rename(broker.directory)
-    return one_by_one, found(broker, side_by_side=True)
+    shutil.copytree(logs.directory, copy)
+    one_by_one = found(logs, side_by_side=False)
+    logs.kill()
+    shutil.rmtree(logs.directory)
+    copy.rename(logs.directory)
+    return one_by_one, found(logs, side_by_side=True)
 
 
 def test_logs_are_found_as_they_are_one_by_one(killed_broker, produce, tmp_path):

@@ -14,54 +14,54 @@ from ottla.testkit.scanner import scan_partition
 NOW_MS = 1_700_000_000_000
 
 
-def only_batch(broker):
-    (batch,) = scan_partition(broker.path()).batches
+def only_batch(logs):
+    (batch,) = scan_partition(logs.path()).batches
     return batch
 
 
-def test_offsets_follow_each_other(broker, produce):
-    partition = broker.partition(leader_epoch=3)
+def test_offsets_follow_each_other(logs, produce):
+    partition = logs.partition(leader_epoch=3)
     first = produce(partition, 3)
     second = produce(partition, 2)
     assert (first.error, first.base_offset, first.last_offset, first.log_start_offset) == (0, 0, 2, 0)
     assert (second.base_offset, second.last_offset, second.log_append_time_ms) == (3, 4, -1)
     assert partition.log_end_offset == partition.high_watermark == partition.last_stable_offset == 5
-    batches = scan_partition(broker.path()).batches
+    batches = scan_partition(logs.path()).batches
     assert [(b.base_offset, b.last_offset, b.leader_epoch) for b in batches] == [(0, 2, 3), (3, 4, 3)]
 
 
-def test_the_bytes_are_the_client_s_but_for_offset_and_epoch(broker):
-    partition = broker.partition(leader_epoch=1)
+def test_the_bytes_are_the_client_s_but_for_offset_and_epoch(logs):
+    partition = logs.partition(leader_epoch=1)
     data = build_batch([(b"k", b"v")] * 4, timestamp_ms=NOW_MS, compression=4)
     sent = bytes(data)
     partition.append_from_client(check_produced_batch(memoryview(data)), memoryview(data))
-    written = broker.path(f"{0:020d}.log").read_bytes()
+    written = logs.path(f"{0:020d}.log").read_bytes()
     assert written[16:] == sent[16:]
 
 
-def test_what_follows_the_batch_is_not_written(broker):
-    partition = broker.partition()
+def test_what_follows_the_batch_is_not_written(logs):
+    partition = logs.partition()
     data = build_batch([(b"k", b"v")], timestamp_ms=NOW_MS)
     cut = memoryview(data + data[:20])
     assert partition.append_from_client(check_produced_batch(cut), cut).error == 0
-    assert broker.path(f"{0:020d}.log").stat().st_size == len(data)
+    assert logs.path(f"{0:020d}.log").stat().st_size == len(data)
 
 
-def test_the_largest_timestamp_is_recomputed(broker):
-    partition = broker.partition()
+def test_the_largest_timestamp_is_recomputed(logs):
+    partition = logs.partition()
     data = build_batch([(b"k", b"v", (), NOW_MS), (b"k", b"v", (), NOW_MS + 5)])
     write_header(data, read_header(data)._replace(max_timestamp=NOW_MS + 900))
     seal(data)
     partition.append_from_client(check_produced_batch(memoryview(data)), memoryview(data))
-    assert only_batch(broker).max_timestamp == NOW_MS + 5
+    assert only_batch(logs).max_timestamp == NOW_MS + 5
 
 
-def test_append_time_replaces_the_client_s(broker, produce):
-    partition = broker.partition(log_append_time=True)
-    broker.clock.ms += 77
+def test_append_time_replaces_the_client_s(logs, produce):
+    partition = logs.partition(log_append_time=True)
+    logs.clock.ms += 77
     result = produce(partition, 2)
     assert result.log_append_time_ms == NOW_MS + 77
-    assert [record.timestamp for record in only_batch(broker).records()] == [NOW_MS + 77] * 2
+    assert [record.timestamp for record in only_batch(logs).records()] == [NOW_MS + 77] * 2
 
 
 def claiming_append_time():
@@ -71,18 +71,18 @@ def claiming_append_time():
     return memoryview(data)
 
 
-def test_a_client_may_not_claim_append_time(broker):
-    partition = broker.partition(log_append_time=True)
+def test_a_client_may_not_claim_append_time(logs):
+    partition = logs.partition(log_append_time=True)
     data = claiming_append_time()
     assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_a_create_time_topic_drops_the_claim(broker):
-    partition = broker.partition()
+def test_a_create_time_topic_drops_the_claim(logs):
+    partition = logs.partition()
     data = claiming_append_time()
     assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.NONE
-    assert not only_batch(broker).attributes & TIMESTAMP_TYPE
-    assert only_batch(broker).max_timestamp == NOW_MS + 3
+    assert not only_batch(logs).attributes & TIMESTAMP_TYPE
+    assert only_batch(logs).max_timestamp == NOW_MS + 3
 
 
 @pytest.mark.parametrize(
@@ -106,30 +106,30 @@ def test_a_create_time_topic_drops_the_claim(broker):
         ),
     ],
 )
-def test_the_topic_s_rules(broker, produce, settings, records, error, errors):
-    partition = broker.partition(**settings)
+def test_the_topic_s_rules(logs, produce, settings, records, error, errors):
+    partition = logs.partition(**settings)
     result = produce(partition, records)
     assert result.error is error
     assert [index for index, _ in result.record_errors] == errors
     assert partition.log_end_offset == 0
-    assert broker.manager.offline is None
+    assert logs.manager.offline is None
 
 
 @pytest.mark.parametrize("settings", [{"timestamp_before_max_ms": 1000}, {"timestamp_after_max_ms": 0}])
-def test_a_record_without_timestamp_has_no_age(broker, produce, settings):
-    assert produce(broker.partition(**settings), [(b"k", b"v", (), -1)]).error is ErrorCode.NONE
+def test_a_record_without_timestamp_has_no_age(logs, produce, settings):
+    assert produce(logs.partition(**settings), [(b"k", b"v", (), -1)]).error is ErrorCode.NONE
 
 
-def test_a_batch_that_failed_its_check_is_answered_with_it(broker):
+def test_a_batch_that_failed_its_check_is_answered_with_it(logs):
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=NOW_MS))
     data[-1] ^= 1
-    partition = broker.partition()
+    partition = logs.partition()
     assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-def test_the_topic_s_codec_replaces_the_producer_s(broker, produce, codec):
-    partition = broker.partition(compression_type=codec)
+def test_the_topic_s_codec_replaces_the_producer_s(logs, produce, codec):
+    partition = logs.partition(compression_type=codec)
     records = [(b"k", b"v" * 50, (("h", b"1"),), NOW_MS - 5), (None, None, (), NOW_MS)]
     result = produce(
         partition,
@@ -140,7 +140,7 @@ def test_the_topic_s_codec_replaces_the_producer_s(broker, produce, codec):
         base_sequence=9,
     )
     assert result.error is ErrorCode.NONE
-    batch = only_batch(broker)
+    batch = only_batch(logs)
     assert batch.attributes == {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[codec]
     found = [(r.key, r.value, tuple(r.headers), r.timestamp, r.sequence) for r in batch.records()]
     assert found == [(*records[0], 9), (*records[1], 10)]
@@ -151,14 +151,14 @@ def test_the_topic_s_codec_replaces_the_producer_s(broker, produce, codec):
     ("codec", "compression", "error"),
     [("uncompressed", 1, ErrorCode.RECORD_LIST_TOO_LARGE), ("gzip", 0, ErrorCode.NONE)],
 )
-def test_a_segment_must_hold_what_is_written_not_what_was_sent(broker, produce, codec, compression, error):
-    partition = broker.partition(compression_type=codec, segment_bytes=1_000)
+def test_a_segment_must_hold_what_is_written_not_what_was_sent(logs, produce, codec, compression, error):
+    partition = logs.partition(compression_type=codec, segment_bytes=1_000)
     assert produce(partition, [(b"k", b"v" * 2_000)], compression=compression).error is error
     assert partition.log_end_offset == (error is ErrorCode.NONE)
 
 
-def test_a_duplicate_is_answered_as_the_original_and_not_written(broker, transactor):
-    partition = broker.partition()
+def test_a_duplicate_is_answered_as_the_original_and_not_written(logs, transactor):
+    partition = logs.partition()
     producer = transactor(partition, 5)
     producer.send(2, transactional=False)
     original = producer.send(3, transactional=False)
@@ -171,8 +171,8 @@ def test_a_duplicate_is_answered_as_the_original_and_not_written(broker, transac
     assert partition.log_end_offset == 5
 
 
-def test_a_refused_batch_leaves_no_trace(broker, transactor):
-    partition = broker.partition()
+def test_a_refused_batch_leaves_no_trace(logs, transactor):
+    partition = logs.partition()
     producer = transactor(partition, 5)
     producer.sequence = 0
     producer.send()
@@ -183,8 +183,8 @@ def test_a_refused_batch_leaves_no_trace(broker, transactor):
     assert partition.log_end_offset == 2
 
 
-def test_the_last_stable_offset_stands_at_the_earliest_open_transaction(broker, produce, transactor):
-    partition = broker.partition()
+def test_the_last_stable_offset_stands_at_the_earliest_open_transaction(logs, produce, transactor):
+    partition = logs.partition()
     produce(partition)
     one, two = transactor(partition, 1), transactor(partition, 2)
     one.send()
@@ -197,27 +197,27 @@ def test_the_last_stable_offset_stands_at_the_earliest_open_transaction(broker, 
     assert partition.last_stable_offset == 2
     two.end(commit=False)
     assert partition.last_stable_offset == partition.log_end_offset == 7
-    assert scan_partition(broker.path()).fates == ["plain", "committed", "aborted", "plain", "committed", "aborted"]
+    assert scan_partition(logs.path()).fates == ["plain", "committed", "aborted", "plain", "committed", "aborted"]
 
 
-def test_a_marker_without_a_transaction_is_written(broker):
-    partition = broker.partition()
+def test_a_marker_without_a_transaction_is_written(logs):
+    partition = logs.partition()
     assert partition.append_marker(TransactionMarker(9, 3, 2, True, 1)).base_offset == 0
     assert partition.producer_epoch_of(9) == 3
-    assert only_batch(broker).marker == "commit"
-    assert only_batch(broker).coordinator_epoch == 2
+    assert only_batch(logs).marker == "commit"
+    assert only_batch(logs).coordinator_epoch == 2
 
 
-def test_a_stale_marker_is_not_written(broker, transactor):
-    partition = broker.partition()
+def test_a_stale_marker_is_not_written(logs, transactor):
+    partition = logs.partition()
     transactor(partition, 1, epoch=4).send()
     assert partition.append_marker(TransactionMarker(1, 3, 0, True, 1)).error is ErrorCode.INVALID_PRODUCER_EPOCH
     assert partition.append_marker(TransactionMarker(1, 4, 0, True, 2)).error is ErrorCode.INVALID_PRODUCER_EPOCH
     assert partition.log_end_offset == 1
 
 
-def test_a_coordinator_appends_without_sequences_but_not_with_an_old_epoch(broker):
-    partition = broker.partition("__consumer_offsets")
+def test_a_coordinator_appends_without_sequences_but_not_with_an_old_epoch(logs):
+    partition = logs.partition("__consumer_offsets")
     batch = {"timestamp_ms": NOW_MS, "producer_id": 3, "transactional": True}
     assert partition.append_own(build_batch([(b"k", b"v")], producer_epoch=2, **batch)).error is ErrorCode.NONE
     assert partition.append_own(build_batch([(b"k", b"v")], producer_epoch=2, **batch)).last_offset == 1
@@ -226,56 +226,56 @@ def test_a_coordinator_appends_without_sequences_but_not_with_an_old_epoch(broke
     assert stale.error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_own_batches_may_hold_several_records(broker):
-    partition = broker.partition()
+def test_own_batches_may_hold_several_records(logs):
+    partition = logs.partition()
     result = partition.append_own(build_batch([(b"a", b"1"), (b"b", b"2")], timestamp_ms=NOW_MS))
     assert (result.base_offset, result.last_offset) == (0, 1)
     ((_, header),) = iter_batches(partition.read(0, 1000).records)
     assert [record.key for record in iter_records(partition.read(0, 1000).records, header)] == [b"a", b"b"]
 
 
-def test_a_segment_is_rolled_when_it_is_full(broker, produce):
-    partition = broker.partition(segment_bytes=300)
+def test_a_segment_is_rolled_when_it_is_full(logs, produce):
+    partition = logs.partition(segment_bytes=300)
     for _ in range(9):
         produce(partition)
-    bases = sorted(int(path.stem) for path in broker.path().glob("*.log"))
+    bases = sorted(int(path.stem) for path in logs.path().glob("*.log"))
     assert bases == [0, 3, 6]
-    assert all(path.stat().st_size <= 300 for path in broker.path().glob("*.log"))
-    assert sorted(path.name for path in broker.path().glob("*.snapshot")) == [f"{n:020d}.snapshot" for n in (3, 6)]
+    assert all(path.stat().st_size <= 300 for path in logs.path().glob("*.log"))
+    assert sorted(path.name for path in logs.path().glob("*.snapshot")) == [f"{n:020d}.snapshot" for n in (3, 6)]
 
 
-def test_a_segment_is_rolled_by_the_time_of_its_records(broker, produce):
-    partition = broker.partition(segment_ms=1000)
+def test_a_segment_is_rolled_by_the_time_of_its_records(logs, produce):
+    partition = logs.partition(segment_ms=1000)
     for offset_ms in (0, 1000, 1001):
         produce(partition, timestamp_ms=NOW_MS + offset_ms)
-    assert [int(path.stem) for path in sorted(broker.path().glob("*.log"))] == [0, 2]
+    assert [int(path.stem) for path in sorted(logs.path().glob("*.log"))] == [0, 2]
 
 
-def test_a_segment_is_rolled_when_an_index_is_full(broker, produce):
-    partition = broker.partition(index_interval_bytes=1, segment_index_bytes=24)
+def test_a_segment_is_rolled_when_an_index_is_full(logs, produce):
+    partition = logs.partition(index_interval_bytes=1, segment_index_bytes=24)
     for n in range(6):
         produce(partition, timestamp_ms=NOW_MS + n)
-    assert [int(path.stem) for path in sorted(broker.path().glob("*.log"))] == [0, 2, 4]
+    assert [int(path.stem) for path in sorted(logs.path().glob("*.log"))] == [0, 2, 4]
 
 
-def test_a_segment_is_rolled_before_offsets_leave_32_bits(broker, produce):
-    partition = broker.partition()
+def test_a_segment_is_rolled_before_offsets_leave_32_bits(logs, produce):
+    partition = logs.partition()
     produce(partition)
     partition.append_own(build_batch([(b"k", b"v")], last_offset_delta=2**31 - 3, timestamp_ms=NOW_MS))
     assert partition.log_end_offset == 2**31 - 1
     produce(partition)
     produce(partition)
-    assert [int(path.stem) for path in sorted(broker.path().glob("*.log"))] == [0, 2**31]
+    assert [int(path.stem) for path in sorted(logs.path().glob("*.log"))] == [0, 2**31]
 
 
-def test_a_write_that_fails_is_not_acknowledged_and_takes_the_directory_offline(broker, produce):
-    partition, other = broker.partition(), broker.partition("other")
+def test_a_write_that_fails_is_not_acknowledged_and_takes_the_directory_offline(logs, produce):
+    partition, other = logs.partition(), logs.partition("other")
     produce(partition)
-    size = broker.path(f"{0:020d}.log").stat().st_size
-    broker.disk.short_write = 30
+    size = logs.path(f"{0:020d}.log").stat().st_size
+    logs.disk.short_write = 30
     result = produce(partition)
     assert result.error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert broker.path(f"{0:020d}.log").stat().st_size == size
+    assert logs.path(f"{0:020d}.log").stat().st_size == size
     assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert produce(other).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.read(0, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -283,23 +283,23 @@ def test_a_write_that_fails_is_not_acknowledged_and_takes_the_directory_offline(
     assert "No space left" in partition.offline
 
 
-def test_what_a_failed_write_left_behind_is_cut_at_the_next_start(broker, produce):
-    partition = broker.partition()
+def test_what_a_failed_write_left_behind_is_cut_at_the_next_start(logs, produce):
+    partition = logs.partition()
     produce(partition)
-    size = broker.path(f"{0:020d}.log").stat().st_size
-    broker.disk.short_write, broker.disk.keep_short_write = 30, True
+    size = logs.path(f"{0:020d}.log").stat().st_size
+    logs.disk.short_write, logs.disk.keep_short_write = 30, True
     produce(partition)
-    broker.stop()
-    assert broker.path(f"{0:020d}.log").stat().st_size == size + 30
-    broker.start()
-    assert not broker.manager.clean_start
-    partition = broker.partition()
-    assert broker.path(f"{0:020d}.log").stat().st_size == size
+    logs.stop()
+    assert logs.path(f"{0:020d}.log").stat().st_size == size + 30
+    logs.start()
+    assert not logs.manager.clean_start
+    partition = logs.partition()
+    assert logs.path(f"{0:020d}.log").stat().st_size == size
     assert produce(partition).base_offset == 1
 
 
-def test_waiters_are_woken_by_an_append_and_by_a_failure(broker, produce):
-    partition = broker.partition()
+def test_waiters_are_woken_by_an_append_and_by_a_failure(logs, produce):
+    partition = logs.partition()
     woken = []
 
     class Waiter:
@@ -315,13 +315,13 @@ def test_waiters_are_woken_by_an_append_and_by_a_failure(broker, produce):
     produce(partition)
     assert woken == [None]
     partition.add_waiting_fetch(first)
-    broker.disk.short_write = 1
+    logs.disk.short_write = 1
     produce(partition)
     assert woken == [None, None]
 
 
-def test_durability_is_reported_for_what_is_written(broker, produce):
-    partition = broker.partition()
+def test_durability_is_reported_for_what_is_written(logs, produce):
+    partition = logs.partition()
     durable = []
     partition.when_durable(0, lambda error: durable.append("first"))
     assert durable == []
@@ -331,8 +331,8 @@ def test_durability_is_reported_for_what_is_written(broker, produce):
     assert durable == ["first", "at once"]
 
 
-def test_expired_producers_are_forgotten(broker, transactor):
-    partition = broker.partition()
+def test_expired_producers_are_forgotten(logs, transactor):
+    partition = logs.partition()
     producer = transactor(partition, 1)
     producer.send(transactional=False)
     assert sum(partition.log.remove_expired_producers(NOW_MS + 86_400_000)) == 1
@@ -340,23 +340,23 @@ def test_expired_producers_are_forgotten(broker, transactor):
     assert producer.send().error is ErrorCode.NONE
 
 
-def test_a_leader_s_epoch_begins_where_its_log_ends(broker, produce):
-    partition = broker.partition(leader_epoch=2)
+def test_a_leader_s_epoch_begins_where_its_log_ends(logs, produce):
+    partition = logs.partition(leader_epoch=2)
     produce(partition, 3)
     assert partition.end_offset_for_epoch(2) == (2, 3)
-    broker.stop()
-    broker.start()
-    partition = broker.partition(leader_epoch=5)
+    logs.stop()
+    logs.start()
+    partition = logs.partition(leader_epoch=5)
     assert partition.end_offset_for_epoch(2) == (2, 3)
     produce(partition)
     assert partition.end_offset_for_epoch(3) == (2, 3)
     assert partition.end_offset_for_epoch(5) == (5, 4)
     assert partition.end_offset_for_epoch(6) == (-1, -1)
-    assert broker.path("leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 3\n"
+    assert logs.path("leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 3\n"
 
 
-def test_limits_agree_when_nothing_is_open(broker, produce):
-    partition = broker.partition()
+def test_limits_agree_when_nothing_is_open(logs, produce):
+    partition = logs.partition()
     produce(partition)
     reads = {partition.read(0, 1000, isolation=isolation).records for isolation in FetchIsolation}
     assert len(reads) == 1

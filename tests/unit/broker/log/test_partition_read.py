@@ -17,8 +17,8 @@ def offsets(records):
     return [header.base_offset for _, header in iter_batches(records)]
 
 
-def test_a_read_begins_with_the_batch_that_holds_the_offset(broker, produce):
-    partition = broker.partition()
+def test_a_read_begins_with_the_batch_that_holds_the_offset(logs, produce):
+    partition = logs.partition()
     for _ in range(4):
         produce(partition, 3)
     assert offsets(partition.read(0, 10_000).records) == [0, 3, 6, 9]
@@ -26,8 +26,8 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(broker, produce):
     assert offsets(partition.read(11, 10_000).records) == [9]
 
 
-def test_a_read_at_the_end_is_empty_and_behind_it_out_of_range(broker, produce):
-    partition = broker.partition()
+def test_a_read_at_the_end_is_empty_and_behind_it_out_of_range(logs, produce):
+    partition = logs.partition()
     assert partition.read(0, 1000) == (ErrorCode.NONE, b"", None)
     produce(partition, 2)
     assert partition.read(2, 1000) == (ErrorCode.NONE, b"", None)
@@ -36,8 +36,8 @@ def test_a_read_at_the_end_is_empty_and_behind_it_out_of_range(broker, produce):
     assert partition.read(-1, 1000).error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_batches_come_whole_and_within_the_limit_but_for_the_first(broker, produce):
-    partition = broker.partition()
+def test_batches_come_whole_and_within_the_limit_but_for_the_first(logs, produce):
+    partition = logs.partition()
     for _ in range(5):
         produce(partition)
     size = len(partition.read(0, 1).records)
@@ -48,8 +48,8 @@ def test_batches_come_whole_and_within_the_limit_but_for_the_first(broker, produ
     assert offsets(partition.read(1, 3 * size - 1, min_one_batch=False).records) == [1, 2]
 
 
-def test_a_read_stays_in_its_segment(broker, produce):
-    partition = broker.partition(segment_bytes=300)
+def test_a_read_stays_in_its_segment(logs, produce):
+    partition = logs.partition(segment_bytes=300)
     for _ in range(7):
         produce(partition)
     assert offsets(partition.read(1, 10_000).records) == [1, 2]
@@ -59,8 +59,8 @@ def test_a_read_stays_in_its_segment(broker, produce):
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
 @pytest.mark.parametrize("max_bytes", [1, 200, 777, 5000, 10**6])
-def test_a_reader_that_goes_on_sees_every_batch_once(broker, produce, interval, max_bytes):
-    partition = broker.partition(segment_bytes=20_000, index_interval_bytes=interval)
+def test_a_reader_that_goes_on_sees_every_batch_once(logs, produce, interval, max_bytes):
+    partition = logs.partition(segment_bytes=20_000, index_interval_bytes=interval)
     for n in range(200):
         produce(partition, 1 + n % 3, value=b"v" * (n * 37 % 900))
     for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED):
@@ -76,8 +76,8 @@ def test_a_reader_that_goes_on_sees_every_batch_once(broker, produce, interval, 
         assert first.base_offset <= offset <= first.last_offset
 
 
-def test_a_committed_reader_stops_at_the_first_open_transaction(broker, produce, transactor):
-    partition = broker.partition()
+def test_a_committed_reader_stops_at_the_first_open_transaction(logs, produce, transactor):
+    partition = logs.partition()
     produce(partition, 2)
     transactor(partition, 1).send()
     produce(partition)
@@ -87,8 +87,8 @@ def test_a_committed_reader_stops_at_the_first_open_transaction(broker, produce,
     assert offsets(partition.read(0, 10_000, isolation=FetchIsolation.LOG_END).records) == [0, 2, 3]
 
 
-def test_aborted_transactions_come_with_the_data(broker, produce, transactor):
-    partition = broker.partition()
+def test_aborted_transactions_come_with_the_data(logs, produce, transactor):
+    partition = logs.partition()
     one, two = transactor(partition, 1), transactor(partition, 2)
     one.send()  # 0
     two.send()  # 1
@@ -102,20 +102,20 @@ def test_aborted_transactions_come_with_the_data(broker, produce, transactor):
     assert partition.read(3, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(2, 1)]
 
 
-def test_aborted_transactions_are_found_in_later_segments(broker, produce, transactor):
-    partition = broker.partition(segment_bytes=300)
+def test_aborted_transactions_are_found_in_later_segments(logs, produce, transactor):
+    partition = logs.partition(segment_bytes=300)
     producer = transactor(partition, 1)
     producer.send()
     for _ in range(10):
         produce(partition)
     producer.end(commit=False)
     produce(partition)
-    assert len(list(broker.path().glob("*.log"))) > 3
+    assert len(list(logs.path().glob("*.log"))) > 3
     assert partition.read(0, 100, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(1, 0)]
 
 
-def test_bytes_available_counts_what_a_read_would_find(broker, produce, transactor):
-    partition = broker.partition()
+def test_bytes_available_counts_what_a_read_would_find(logs, produce, transactor):
+    partition = logs.partition()
     assert partition.bytes_available(0, FetchIsolation.HIGH_WATERMARK, 1) == 0
     for _ in range(3):
         produce(partition)
@@ -128,15 +128,15 @@ def test_bytes_available_counts_what_a_read_would_find(broker, produce, transact
     assert partition.bytes_available(3, FetchIsolation.TXN_COMMITTED, 10_000) == 0
 
 
-def test_bytes_in_a_sealed_segment_are_enough(broker, produce):
-    partition = broker.partition(segment_bytes=300)
+def test_bytes_in_a_sealed_segment_are_enough(logs, produce):
+    partition = logs.partition(segment_bytes=300)
     for _ in range(7):
         produce(partition)
     assert partition.bytes_available(0, FetchIsolation.HIGH_WATERMARK, 10_000) == 10_000
 
 
-def test_scan_yields_every_batch_up_to_the_end_of_the_moment(broker, produce):
-    partition = broker.partition(segment_bytes=300)
+def test_scan_yields_every_batch_up_to_the_end_of_the_moment(logs, produce):
+    partition = logs.partition(segment_bytes=300)
     for _ in range(5):
         produce(partition, 1)
     found = []
@@ -148,8 +148,8 @@ def test_scan_yields_every_batch_up_to_the_end_of_the_moment(broker, produce):
     assert list(partition.scan(partition.log_end_offset)) == []
 
 
-def test_offsets_are_found_by_timestamp(broker, produce):
-    partition = broker.partition(segment_bytes=400, index_interval_bytes=100)
+def test_offsets_are_found_by_timestamp(logs, produce):
+    partition = logs.partition(segment_bytes=400, index_interval_bytes=100)
     for n in range(12):
         produce(partition, [(b"k", b"v", (), NOW_MS + 20 * n), (b"k", b"v", (), NOW_MS + 20 * n + 10)])
     for target in range(NOW_MS - 5, NOW_MS + 235, 5):
@@ -159,8 +159,8 @@ def test_offsets_are_found_by_timestamp(broker, produce):
     assert to_the_end(max_timestamp_offset(partition, FetchIsolation.HIGH_WATERMARK)) == (23, NOW_MS + 230, 0)
 
 
-def test_timestamps_need_not_ascend(broker, produce):
-    partition = broker.partition(index_interval_bytes=0)
+def test_timestamps_need_not_ascend(logs, produce):
+    partition = logs.partition(index_interval_bytes=0)
     for ms in (50, 10, 90, 20, 90, 70):
         produce(partition, timestamp_ms=NOW_MS + ms)
     assert to_the_end(offset_for_timestamp(partition, NOW_MS + 15, FetchIsolation.LOG_END)).offset == 0
@@ -169,8 +169,8 @@ def test_timestamps_need_not_ascend(broker, produce):
     assert to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END)) == (2, NOW_MS + 90, 0)
 
 
-def test_a_timestamp_behind_the_limit_is_not_found(broker, produce, transactor):
-    partition = broker.partition()
+def test_a_timestamp_behind_the_limit_is_not_found(logs, produce, transactor):
+    partition = logs.partition()
     produce(partition)
     transactor(partition, 1).send(timestamp_ms=NOW_MS + 9)
     assert to_the_end(offset_for_timestamp(partition, NOW_MS + 5, FetchIsolation.HIGH_WATERMARK)).offset == 1
@@ -178,15 +178,15 @@ def test_a_timestamp_behind_the_limit_is_not_found(broker, produce, transactor):
     assert to_the_end(max_timestamp_offset(partition, FetchIsolation.TXN_COMMITTED)).offset == -1
 
 
-def test_an_empty_partition_has_no_timestamps(broker):
-    partition = broker.partition()
+def test_an_empty_partition_has_no_timestamps(logs):
+    partition = logs.partition()
     assert to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END)) == (-1, -1, -1)
     assert to_the_end(offset_for_timestamp(partition, 0, FetchIsolation.LOG_END)) == (-1, -1, -1)
 
 
-def test_offset_gaps_are_skipped(broker):
+def test_offset_gaps_are_skipped(logs):
     """Compaction leaves gaps inside batches and between them."""
-    partition = broker.partition()
+    partition = logs.partition()
     batch = {"timestamp_ms": NOW_MS, "offset_deltas": [2], "last_offset_delta": 4}
     for _ in range(3):
         partition.append_own(build_batch([(b"k", b"v")], **batch))
@@ -195,12 +195,12 @@ def test_offset_gaps_are_skipped(broker):
     assert offsets(partition.read(5, 1).records) == [5]
 
 
-def test_a_batch_header_that_rotted_takes_the_partition_offline(broker, produce, caplog):
-    partition = broker.partition()
+def test_a_batch_header_that_rotted_takes_the_partition_offline(logs, produce, caplog):
+    partition = logs.partition()
     for _ in range(3):
         produce(partition)
     size = len(partition.read(0, 1).records)
-    with broker.path(f"{0:020d}.log").open("r+b") as file:
+    with logs.path(f"{0:020d}.log").open("r+b") as file:
         file.seek(size + 8)
         file.write(bytes(4))
     assert partition.read(2, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -210,10 +210,10 @@ def test_a_batch_header_that_rotted_takes_the_partition_offline(broker, produce,
 
 
 @pytest.mark.parametrize("position", [8, 61], ids=["batch length", "record length"])
-def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(broker, produce, caplog, position):
-    partition = broker.partition()
+def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(logs, produce, caplog, position):
+    partition = logs.partition()
     produce(partition, 3)
-    path = next(broker.path().glob("*.log"))
+    path = next(logs.path().glob("*.log"))
     content = bytearray(path.read_bytes())
     content[position] = 0x7F
     path.write_bytes(content)
@@ -223,18 +223,18 @@ def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(broker, 
     assert len(caplog.records) == 1 and "--truncate-damaged t-0" in caplog.text
 
 
-def test_damage_that_a_replay_meets_is_broken_bytes_to_it(broker, produce):
-    partition = broker.partition()
+def test_damage_that_a_replay_meets_is_broken_bytes_to_it(logs, produce):
+    partition = logs.partition()
     produce(partition, 3)
-    with broker.path(f"{0:020d}.log").open("r+b") as file:
+    with logs.path(f"{0:020d}.log").open("r+b") as file:
         file.seek(8)
         file.write(bytes(4))
     with pytest.raises(ProtocolError, match="batch length 0 at position 0"):
         list(partition.scan(0))
 
 
-def test_a_run_of_batches_is_short_however_small_they_are(broker, produce):
-    partition = broker.partition()
+def test_a_run_of_batches_is_short_however_small_they_are(logs, produce):
+    partition = logs.partition()
     for _ in range(1_000):
         produce(partition)
     segment = partition.log.segments.active
@@ -245,8 +245,8 @@ def test_a_run_of_batches_is_short_however_small_they_are(broker, produce):
     assert [run.position for run in runs] == [sum(len(run.data) for run in runs[:at]) for at in range(len(runs))]
 
 
-def test_a_batch_that_the_end_of_a_chunk_cuts_is_read_as_a_whole(broker, produce):
-    partition = broker.partition()
+def test_a_batch_that_the_end_of_a_chunk_cuts_is_read_as_a_whole(logs, produce):
+    partition = logs.partition()
     for _ in range(40):
         produce(partition, [(None, bytes(100_000))])
     segment = partition.log.segments.active

@@ -35,47 +35,47 @@ EVERY_CALL = ("open", "read", "write", "write_atomically", "list", "sync_dir", "
 
 
 @pytest.fixture
-def disk(broker, monkeypatch):
+def disk(logs, monkeypatch):
     """Return the disk of the broker, with the real `open`."""
-    monkeypatch.delattr(type(broker.disk), "open")
-    return broker.disk
+    monkeypatch.delattr(type(logs.disk), "open")
+    return logs.disk
 
 
 @pytest.mark.parametrize("calls", [EVERY_CALL, *((call,) for call in EVERY_CALL)], ids=" ".join)
-def test_an_append_that_must_roll_is_refused_and_the_next_one_is_not(broker, disk, produce, calls):
-    partition = broker.partition(segment_bytes=300, flush_messages=1)
+def test_an_append_that_must_roll_is_refused_and_the_next_one_is_not(logs, disk, produce, calls):
+    partition = logs.partition(segment_bytes=300, flush_messages=1)
     for _ in range(20):
         produce(partition)
     end_offset = partition.log_end_offset
     with short(*calls):
         refused = [produce(partition).error for _ in range(10)]
     assert set(refused) <= {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR}
-    assert partition.offline is None and broker.manager.offline is None
+    assert partition.offline is None and logs.manager.offline is None
     assert partition.log_end_offset == end_offset + refused.count(ErrorCode.NONE)
     for _ in range(10):
         assert not produce(partition).error
     offsets = [header.base_offset for header, _ in partition.scan(0)]
     assert offsets == list(range(partition.log_end_offset))
-    broker.kill()
-    broker.start()
-    partition = broker.partition(segment_bytes=300)
+    logs.kill()
+    logs.start()
+    partition = logs.partition(segment_bytes=300)
     assert partition.offline is None
     assert [header.base_offset for header, _ in partition.scan(0)] == offsets
 
 
-def test_the_limit_is_said_once_a_minute(broker, disk, produce, caplog):
-    partition = broker.partition(segment_bytes=300)
+def test_the_limit_is_said_once_a_minute(logs, disk, produce, caplog):
+    partition = logs.partition(segment_bytes=300)
     with short("write"):
         for _ in range(60):
             produce(partition)
-        broker.clock.advance(61_000)
+        logs.clock.advance(61_000)
         produce(partition)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2 and all("RLIMIT_NOFILE" in each and "tries again" in each for each in said)
 
 
-def test_a_search_by_time_is_refused_and_not_answered_with_nothing(broker, disk, produce):
-    partition = broker.partition()
+def test_a_search_by_time_is_refused_and_not_answered_with_nothing(logs, disk, produce):
+    partition = logs.partition()
     produce(partition)
     searches = [
         lambda: offset_for_timestamp(partition, 0, FetchIsolation.LOG_END),
@@ -86,49 +86,47 @@ def test_a_search_by_time_is_refused_and_not_answered_with_nothing(broker, disk,
     assert [to_the_end(search()).offset for search in searches] == [0, 0]
 
 
-def test_a_read_is_refused_and_the_next_one_is_not(broker, disk, produce):
-    partition = broker.partition()
+def test_a_read_is_refused_and_the_next_one_is_not(logs, disk, produce):
+    partition = logs.partition()
     produce(partition)
     with short("pread", number=errno.ENOMEM, places=(RealFile,)):
         assert partition.read(0, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.read(0, 1000).error is ErrorCode.NONE
 
 
-def test_a_partition_that_cannot_be_opened_now_is_opened_later(broker, disk, produce):
-    produce(broker.partition())
-    broker.stop()
-    broker.start()
+def test_a_partition_that_cannot_be_opened_now_is_opened_later(logs, disk, produce):
+    produce(logs.partition())
+    logs.stop()
+    logs.start()
     with short("list"), pytest.raises(Shortage):
-        broker.manager.open_partition("t", 0, TOPIC_ID, 0, LogConfig(), patient=True)
-    assert broker.manager.offline is None
-    assert broker.partition().log_end_offset == 1
+        logs.manager.open_partition("t", 0, TOPIC_ID, 0, LogConfig(), patient=True)
+    assert logs.manager.offline is None
+    assert logs.partition().log_end_offset == 1
 
 
-def test_checkpoints_that_cannot_be_written_now_are_written_later(broker, disk, produce):
-    partition = broker.partition(segment_bytes=300)
+def test_checkpoints_that_cannot_be_written_now_are_written_later(logs, disk, produce):
+    partition = logs.partition(segment_bytes=300)
     for _ in range(10):
         produce(partition)
     for call in ("write", "write_atomically"):
         with short(call):
-            broker.manager.checkpoint()
-        assert broker.manager.offline is None
-    broker.manager.checkpoint()
-    lines = (broker.directory / "replication-offset-checkpoint").read_text().splitlines()
+            logs.manager.checkpoint()
+        assert logs.manager.offline is None
+    logs.manager.checkpoint()
+    lines = (logs.directory / "replication-offset-checkpoint").read_text().splitlines()
     assert lines[2:] == ["t 0 10"]
 
 
-def test_retention_waits_for_better_times(broker, disk, produce):
-    partition = broker.partition(segment_bytes=300, retention_ms=1000, cleanup_delete=True)
+def test_retention_waits_for_better_times(logs, disk, produce):
+    partition = logs.partition(segment_bytes=300, retention_ms=1000, cleanup_delete=True)
     for _ in range(10):
         produce(partition)
-    broker.clock.advance(1_000_000)
-    manager = broker.manager
-    retention = Retention(
-        lambda: [partition], disk, broker.clock, broker.turns, manager.deleter, manager.fail_unless_short
-    )
+    logs.clock.advance(1_000_000)
+    manager = logs.manager
+    retention = Retention(lambda: [partition], disk, logs.clock, logs.turns, manager.deleter, manager.fail_unless_short)
 
     def run():
-        broker.turns.start(retention.run(), lambda _: None, broker.bugs.append)
+        logs.turns.start(retention.run(), lambda _: None, logs.bugs.append)
 
     with short("sync_dir"):
         run()
@@ -136,29 +134,29 @@ def test_retention_waits_for_better_times(broker, disk, produce):
     run()
     assert partition.log_start_offset == 10
     assert partition.log.segments.active.file.size_bytes == 0
-    assert (broker.path() / f"{10:020d}.log").exists()
+    assert (logs.path() / f"{10:020d}.log").exists()
 
 
-def test_what_the_cleaner_cannot_do_now_it_does_later(broker, disk, produce):
+def test_what_the_cleaner_cannot_do_now_it_does_later(logs, disk, produce):
     settings = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_ratio": 0.3}
-    partition = broker.partition(**settings)
+    partition = logs.partition(**settings)
     for _ in range(12):
         produce(partition, 3)
     before = partition.log.size_bytes
-    cleaner = LogCleaner(broker.manager, disk, broker.clock, broker.turns, 1 << 20)
+    cleaner = LogCleaner(logs.manager, disk, logs.clock, logs.turns, 1 << 20)
     for call in ("open", "write"):
         with short(call):
             cleaner.start()
-        assert broker.manager.offline is None and partition.offline is None
+        assert logs.manager.offline is None and partition.offline is None
     assert partition.log.size_bytes == before
     cleaner.start()
     assert partition.log.size_bytes < before
 
 
-def test_half_of_a_swap_is_not_tried_again(broker, disk, produce):
-    partition = broker.partition(segment_bytes=400, cleanup_compact=True, min_cleanable_dirty_ratio=0.3)
+def test_half_of_a_swap_is_not_tried_again(logs, disk, produce):
+    partition = logs.partition(segment_bytes=400, cleanup_compact=True, min_cleanable_dirty_ratio=0.3)
     for _ in range(12):
         produce(partition, 3)
     with short("sync_dir"):
-        LogCleaner(broker.manager, disk, broker.clock, broker.turns, 1 << 20).start()
-    assert broker.manager.offline is not None
+        LogCleaner(logs.manager, disk, logs.clock, logs.turns, 1 << 20).start()
+    assert logs.manager.offline is not None

@@ -16,11 +16,11 @@ PRODUCERS = 12
 class Crowd:
     """A partition with more producers than are written at once, and turns that the test runs."""
 
-    def __init__(self, broker, transactor, seed=0):
-        self.broker, self.transactor = broker, transactor
+    def __init__(self, logs, transactor, seed=0):
+        self.broker, self.transactor = logs, transactor
         self.random = Random(seed)
-        self.turns = broker.later = []
-        self.partition = broker.partition(segment_bytes=4_000)
+        self.turns = logs.later = []
+        self.partition = logs.partition(segment_bytes=4_000)
         self.senders = {}
         self.at_roll = {}
         self.settle()
@@ -70,8 +70,8 @@ def few_are_many(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_snapshot_holds_what_producers_were_at_its_roll(broker, transactor, seed):
-    crowd = Crowd(broker, transactor, seed)
+def test_a_snapshot_holds_what_producers_were_at_its_roll(logs, transactor, seed):
+    crowd = Crowd(logs, transactor, seed)
     crowd.roll()
     base = crowd.base
     turns = 0
@@ -86,26 +86,26 @@ def test_a_snapshot_holds_what_producers_were_at_its_roll(broker, transactor, se
     assert sorted(decode_snapshot(crowd.snapshot_path(base).read_bytes())) == crowd.at_roll[base]
     assert crowd.state() != crowd.at_roll[base]
     assert str(crowd.snapshot_path(base)) in crowd.partition.log.unsynced
-    assert not list(broker.path().glob("*.tmp"))
+    assert not list(logs.path().glob("*.tmp"))
 
 
-def test_producers_that_expire_meanwhile_are_still_in_it(broker, transactor):
-    crowd = Crowd(broker, transactor)
+def test_producers_that_expire_meanwhile_are_still_in_it(logs, transactor):
+    crowd = Crowd(logs, transactor)
     crowd.roll()
     crowd.pass_turn()
     for sender in crowd.senders.values():
         sender.end(True)
-    assert sum(crowd.partition.log.remove_expired_producers(broker.clock.ms + 10**9)) > 0
+    assert sum(crowd.partition.log.remove_expired_producers(logs.clock.ms + 10**9)) > 0
     assert crowd.state() == []
     crowd.settle()
     assert sorted(decode_snapshot(crowd.snapshot_path(crowd.base).read_bytes())) == crowd.at_roll[crowd.base]
 
 
-def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(broker, transactor):
-    crowd = Crowd(broker, transactor)
+def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(logs, transactor):
+    crowd = Crowd(logs, transactor)
     crowd.roll()
     known = {each.producer_id for each in crowd.partition.producers()}
-    assert sum(crowd.partition.log.remove_expired_producers(broker.clock.ms + 10**9)) > 0
+    assert sum(crowd.partition.log.remove_expired_producers(logs.clock.ms + 10**9)) > 0
     base = crowd.base
     for producer_id in known - {each.producer_id for each in crowd.partition.producers()}:
         back = transactor(crowd.partition, producer_id)
@@ -115,8 +115,8 @@ def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(bro
     assert sorted(decode_snapshot(crowd.snapshot_path(base).read_bytes())) == crowd.at_roll[base]
 
 
-def test_a_roll_while_a_snapshot_is_written_takes_none(broker, transactor):
-    crowd = Crowd(broker, transactor)
+def test_a_roll_while_a_snapshot_is_written_takes_none(logs, transactor):
+    crowd = Crowd(logs, transactor)
     crowd.roll()
     first = crowd.base
     crowd.roll()
@@ -131,27 +131,27 @@ def test_a_roll_while_a_snapshot_is_written_takes_none(broker, transactor):
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("turns", [0, 1, 3])
-def test_an_end_while_a_snapshot_is_written_loses_nothing(broker, transactor, end, turns):
-    crowd = Crowd(broker, transactor)
+def test_an_end_while_a_snapshot_is_written_loses_nothing(logs, transactor, end, turns):
+    crowd = Crowd(logs, transactor)
     crowd.roll()
     for _ in range(turns):
         crowd.step()
         crowd.pass_turn()
     expected, base = crowd.state(), crowd.base
-    getattr(broker, end)()
+    getattr(logs, end)()
     crowd.settle()
     assert not crowd.snapshot_path(base).exists() or end == "stop"
-    broker.start()
-    crowd.partition = broker.partition(segment_bytes=4_000)
+    logs.start()
+    crowd.partition = logs.partition(segment_bytes=4_000)
     assert crowd.state() == expected
-    assert not list(broker.path().glob("*.tmp"))
+    assert not list(logs.path().glob("*.tmp"))
 
 
-def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(broker, transactor):
-    crowd = Crowd(broker, transactor)
+def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(logs, transactor):
+    crowd = Crowd(logs, transactor)
     crowd.roll()
-    broker.disk.short_write = 5
+    logs.disk.short_write = 5
     crowd.pass_turn()
-    assert "No space left" in broker.manager.offline
+    assert "No space left" in logs.manager.offline
     crowd.settle()
     assert not crowd.snapshot_path(crowd.base).exists()

@@ -106,33 +106,33 @@ def test_files_that_cannot_belong_to_the_segment_are_refused(tmp_path, damage):
         StoredIndex(RealDisk(), str(path), BASE, limit)
 
 
-def test_finding_an_offset_in_a_long_log_reads_no_whole_index(broker, produce):
-    partition = broker.partition(segment_bytes=60_000, index_interval_bytes=100)
+def test_finding_an_offset_in_a_long_log_reads_no_whole_index(logs, produce):
+    partition = logs.partition(segment_bytes=60_000, index_interval_bytes=100)
     for _ in range(1_500):
         produce(partition, value=b"x" * 100)
-    broker.stop()
-    broker.disk = CountedDisk()
-    broker.start()
-    partition = broker.partition(segment_bytes=60_000, index_interval_bytes=100)
+    logs.stop()
+    logs.disk = CountedDisk()
+    logs.start()
+    partition = logs.partition(segment_bytes=60_000, index_interval_bytes=100)
     assert len(list(partition.log.segments)) > 3
-    broker.disk.whole.clear()
+    logs.disk.whole.clear()
     for offset in (3, 700, 301, 1_200, 299):
-        broker.disk.reads.clear()
+        logs.disk.reads.clear()
         assert partition.read(offset, 1).records
-        assert len(broker.disk.reads) <= 40
-        assert max(broker.disk.reads) <= 8_192
-    assert broker.disk.whole == []
+        assert len(logs.disk.reads) <= 40
+        assert max(logs.disk.reads) <= 8_192
+    assert logs.disk.whole == []
 
 
-def test_a_segment_without_index_files_gets_them_again(tmp_path, broker, produce):
-    partition = broker.partition(segment_bytes=600)
+def test_a_segment_without_index_files_gets_them_again(tmp_path, logs, produce):
+    partition = logs.partition(segment_bytes=600)
     for _ in range(20):
         produce(partition, value=b"x" * 50)
-    broker.stop()
-    (broker.path() / f"{0:020d}.index").unlink()
-    broker.start()
-    assert broker.partition(segment_bytes=600).read(1, 1).records
-    assert (broker.path() / f"{0:020d}.index").exists()
-    segment = LogSegment(RealDisk(), str(broker.path()), 0, 4096, size_bytes=99)
+    logs.stop()
+    (logs.path() / f"{0:020d}.index").unlink()
+    logs.start()
+    assert logs.partition(segment_bytes=600).read(1, 1).records
+    assert (logs.path() / f"{0:020d}.index").exists()
+    segment = LogSegment(RealDisk(), str(logs.path()), 0, 4096, size_bytes=99)
     assert isinstance(segment.index, StoredIndex)
     segment.close()

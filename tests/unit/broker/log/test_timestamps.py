@@ -52,9 +52,9 @@ def written(partition, batch):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_found_is_what_reading_everything_finds(broker, seed):
+def test_what_is_found_is_what_reading_everything_finds(logs, seed):
     draw = random.Random(seed)
-    partition = broker.partition(segment_bytes=3_000, index_interval_bytes=draw.choice([0, 200, 4096]))
+    partition = logs.partition(segment_bytes=3_000, index_interval_bytes=draw.choice([0, 200, 4096]))
     for _ in range(60):
         deltas = sorted(draw.sample(range(9), draw.randint(1, 5)))
         batch = build_batch(
@@ -76,8 +76,8 @@ def test_what_is_found_is_what_reading_everything_finds(broker, seed):
 
 @pytest.mark.parametrize("codec", NAMES)
 @pytest.mark.parametrize("wanted", [0, 1, 3_999, RECORDS - 1])
-def test_a_large_batch_is_searched_in_short_steps(broker, produce, codec, wanted):
-    partition = broker.partition(max_message_bytes=1 << 22)
+def test_a_large_batch_is_searched_in_short_steps(logs, produce, codec, wanted):
+    partition = logs.partition(max_message_bytes=1 << 22)
     records = [(b"key", bytes(60), (), NOW_MS + n) for n in range(RECORDS)]
     assert produce(partition, records, compression=codec).error is ErrorCode.NONE
     found, seen = steps_of(offset_for_timestamp(partition, NOW_MS + wanted, FetchIsolation.LOG_END))
@@ -89,8 +89,8 @@ def test_a_large_batch_is_searched_in_short_steps(broker, produce, codec, wanted
     assert found == (RECORDS - 1, NOW_MS + RECORDS - 1, 0)
 
 
-def test_records_of_append_time_are_not_decompressed_to_find_the_first(broker, produce):
-    partition = broker.partition(max_message_bytes=1 << 22, log_append_time=True)
+def test_records_of_append_time_are_not_decompressed_to_find_the_first(logs, produce):
+    partition = logs.partition(max_message_bytes=1 << 22, log_append_time=True)
     produce(partition, [(b"key", bytes(60))] * RECORDS, compression=4)
     partition.raise_log_start(17)
     found, seen = steps_of(offset_for_timestamp(partition, NOW_MS, FetchIsolation.LOG_END))
@@ -98,9 +98,9 @@ def test_records_of_append_time_are_not_decompressed_to_find_the_first(broker, p
     assert not any(isinstance(step, Work) for step in seen)
 
 
-def test_a_batch_that_is_larger_than_ottla_reads_takes_no_partition_offline(broker, produce, monkeypatch, caplog):
+def test_a_batch_that_is_larger_than_ottla_reads_takes_no_partition_offline(logs, produce, monkeypatch, caplog):
     monkeypatch.setattr(record_frames, "READ_LIMIT_BYTES", 10_000)
-    partition = broker.partition(max_message_bytes=1 << 22)
+    partition = logs.partition(max_message_bytes=1 << 22)
     produce(partition, [(b"key", bytes(60), (), NOW_MS + n) for n in range(RECORDS)], compression=4)
     found, _ = steps_of(offset_for_timestamp(partition, NOW_MS + 5, FetchIsolation.LOG_END))
     assert found is None and partition.offline is None
@@ -108,8 +108,8 @@ def test_a_batch_that_is_larger_than_ottla_reads_takes_no_partition_offline(brok
     assert "truncate" not in caplog.text
 
 
-def test_many_batches_whose_times_do_not_ascend_are_passed_in_short_steps(broker, produce):
-    partition = broker.partition(index_interval_bytes=1 << 30)
+def test_many_batches_whose_times_do_not_ascend_are_passed_in_short_steps(logs, produce):
+    partition = logs.partition(index_interval_bytes=1 << 30)
     for number in range(3_000):
         produce(partition, timestamp_ms=NOW_MS + (number == 2_999), value=b"")
     found, seen = steps_of(offset_for_timestamp(partition, NOW_MS + 1, FetchIsolation.LOG_END))
@@ -117,8 +117,8 @@ def test_many_batches_whose_times_do_not_ascend_are_passed_in_short_steps(broker
     assert len(seen) > 3 and max(seen) <= SHORT_US
 
 
-def test_many_segments_are_looked_at_in_steps(broker, produce):
-    partition = broker.partition(segment_bytes=100)
+def test_many_segments_are_looked_at_in_steps(logs, produce):
+    partition = logs.partition(segment_bytes=100)
     for number in range(30):
         produce(partition, timestamp_ms=NOW_MS + number)
     assert len(partition.log.segments) == 30
@@ -139,8 +139,8 @@ def finish(partition, timestamp_ms, meanwhile, after=1):
     return to_the_end(steps)
 
 
-def test_segments_that_are_deleted_during_a_search_are_not_opened_again(broker, produce):
-    partition = broker.partition(segment_bytes=100)
+def test_segments_that_are_deleted_during_a_search_are_not_opened_again(logs, produce):
+    partition = logs.partition(segment_bytes=100)
     for number in range(10):
         produce(partition, timestamp_ms=NOW_MS + number)
 
@@ -152,20 +152,20 @@ def test_segments_that_are_deleted_during_a_search_are_not_opened_again(broker, 
     assert partition.offline is None
 
 
-def test_a_log_that_is_deleted_during_a_search_is_left_alone(broker, produce):
-    partition = broker.partition(segment_bytes=100)
+def test_a_log_that_is_deleted_during_a_search_is_left_alone(logs, produce):
+    partition = logs.partition(segment_bytes=100)
     for number in range(10):
         produce(partition, timestamp_ms=NOW_MS + number)
 
     def delete():
-        broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
+        logs.manager.delete_later(logs.manager.rename_for_deletion("t", 0))
 
     assert finish(partition, NOW_MS + 9, delete) is None
-    assert not broker.path().exists() and broker.manager.offline is None
+    assert not logs.path().exists() and logs.manager.offline is None
 
 
-def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(broker, produce):
-    partition = broker.partition(index_interval_bytes=1 << 30)
+def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(logs, produce):
+    partition = logs.partition(index_interval_bytes=1 << 30)
     for number in range(2_000):
         produce(partition, timestamp_ms=NOW_MS + (number == 1_999), value=b"")
 
@@ -179,8 +179,8 @@ def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(broker, pr
     assert finish(partition, NOW_MS + 1, seal) == (1_999, NOW_MS + 1, 0)
 
 
-def test_a_batch_of_no_records_is_passed(broker, produce):
-    partition = broker.partition(index_interval_bytes=0)
+def test_a_batch_of_no_records_is_passed(logs, produce):
+    partition = logs.partition(index_interval_bytes=0)
     header = read_header(build_batch([(b"k", b"v")], timestamp_ms=NOW_MS + 9))
     emptied = empty_batch(header._replace(max_timestamp=NOW_MS + 9))
     written(partition, emptied)

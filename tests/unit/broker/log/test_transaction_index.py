@@ -119,8 +119,8 @@ def replace_in_between(partition, steps, replace):
     return to_the_end(steps)
 
 
-def test_a_reader_is_told_anew_when_segments_are_replaced_meanwhile(broker, transactor):
-    partition = broker.partition()
+def test_a_reader_is_told_anew_when_segments_are_replaced_meanwhile(logs, transactor):
+    partition = logs.partition()
     for producer_id in range(5 * BLOCK):
         producer = transactor(partition, producer_id)
         producer.send()

@@ -322,7 +322,7 @@ def ask(rig):
     """Send one request of a version through encoder, reader, handler and back; the response message."""
     groups = SimpleNamespace(offsets=SimpleNamespace(partition_for=lambda group_id: len(group_id)))
     rig.cluster.topics["__consumer_offsets"] = SimpleNamespace(partition_count=50)
-    broker = broker_of(
+    parts = broker_of(
         transactions=rig.coordinator,
         cluster=rig.cluster,
         clock=rig.clock,
@@ -335,7 +335,7 @@ def ask(rig):
         sent = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(sent, version, 7, "")
         body = codec.decode_request(api_key, version, frame[4 + HEADER_BYTES[is_flexible(api_key, version)] :])
-        replies = rig.begin(TABLE[api_key].handle(broker, Request(api_key, version, 7, "", Session(), body)))
+        replies = rig.begin(TABLE[api_key].handle(parts, Request(api_key, version, 7, "", Session(), body)))
         rig.clock.settle()
         (reply,) = replies
         framed = b"".join(reply.buffers)
@@ -366,7 +366,7 @@ class DeafSink:
         self.leaders.when_durable(topic, index, callback)
 
 
-class LogsBroker:
+class TransactionParts:
     """The parts of a broker that `server.py` builds, without sockets, on a virtual clock."""
 
     def __init__(self, directory, clock):
@@ -453,12 +453,12 @@ class LogsBroker:
 
 
 @pytest.fixture
-def broker(tmp_path, make_rig):
+def parts(tmp_path, make_rig):
     """A broker on real logs with the topic `ledger` of four partitions."""
-    broker = LogsBroker(tmp_path / "data", make_rig().clock)
-    create_topic(broker.cluster, "ledger", 4)
-    create_internal_topic(broker.cluster, "__transaction_state")
-    broker.clock.settle()
-    yield broker
-    broker.kill()
-    assert broker.bugs == []
+    parts = TransactionParts(tmp_path / "data", make_rig().clock)
+    create_topic(parts.cluster, "ledger", 4)
+    create_internal_topic(parts.cluster, "__transaction_state")
+    parts.clock.settle()
+    yield parts
+    parts.kill()
+    assert parts.bugs == []

@@ -18,40 +18,40 @@ OUTCOMES = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abor
 GENERATIONS = pytest.mark.parametrize("v2", [False, True], ids=["V1", "V2"])
 
 
-def open_transaction(broker, places=LEDGER, v2=False):
-    answer = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
+def open_transaction(parts, places=LEDGER, v2=False):
+    answer = parts.ask(parts.coordinator.init_producer_id("t", 60_000))
     producer = answer.producer_id, answer.producer_epoch
-    assert broker.ask(broker.coordinator.add_partitions("t", *producer, places, 2 if v2 else 0)) is E.NONE
+    assert parts.ask(parts.coordinator.add_partitions("t", *producer, places, 2 if v2 else 0)) is E.NONE
     for place in places:
-        assert broker.write(producer, 0, place).error is E.NONE
+        assert parts.write(producer, 0, place).error is E.NONE
     return producer
 
 
-def end_transaction(broker, producer, commit=True, v2=False):
+def end_transaction(parts, producer, commit=True, v2=False):
     """Send EndTxn and return the producer for the next transaction."""
-    answer = broker.ask(broker.coordinator.end("t", *producer, commit, v2=v2))
+    answer = parts.ask(parts.coordinator.end("t", *producer, commit, v2=v2))
     assert answer.error is E.NONE
     return (answer.producer_id, answer.producer_epoch) if v2 else producer
 
 
-def prepare(broker, commit=True, v2=False):
+def prepare(parts, commit=True, v2=False):
     """Decide a transaction whose markers are all refused."""
-    broker.sink.hearing = 0
-    producer = end_transaction(broker, open_transaction(broker, v2=v2), commit, v2)
-    assert state(broker).status in (S.PREPARE_COMMIT, S.PREPARE_ABORT)
+    parts.sink.hearing = 0
+    producer = end_transaction(parts, open_transaction(parts, v2=v2), commit, v2)
+    assert state(parts).status in (S.PREPARE_COMMIT, S.PREPARE_ABORT)
     return producer
 
 
-def state(broker):
-    return broker.coordinator.describe("t").state
+def state(parts):
+    return parts.coordinator.describe("t").state
 
 
-def is_complete(broker, commit=True):
-    return state(broker).status is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+def is_complete(parts, commit=True):
+    return state(parts).status is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
 
 
-def list_aborts(broker, place):
-    return broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
+def list_aborts(parts, place):
+    return parts.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
 
 
 # ---- markers
@@ -59,9 +59,9 @@ def list_aborts(broker, place):
 
 @OUTCOMES
 @GENERATIONS
-def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(broker, v2, commit):
+def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(parts, v2, commit):
     """The request is applied, its reply is lost, it is sent again: an equal epoch with nothing open is success."""
-    deliver, lost = broker.sink.write_marker, {LEDGER[0]: 1, LEDGER[2]: 3}
+    deliver, lost = parts.sink.write_marker, {LEDGER[0]: 1, LEDGER[2]: 3}
     errors = []
 
     def write_marker(topic, index, marker):
@@ -71,88 +71,88 @@ def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(b
             return E.REQUEST_TIMED_OUT
         return errors[-1]
 
-    broker.sink.write_marker = write_marker
-    first = open_transaction(broker, v2=v2)
-    producer = end_transaction(broker, first, commit, v2)
-    assert broker.coordinator.describe("t").partitions == (LEDGER[0], LEDGER[2])
-    broker.clock.advance(20 + 40 + 80)
+    parts.sink.write_marker = write_marker
+    first = open_transaction(parts, v2=v2)
+    producer = end_transaction(parts, first, commit, v2)
+    assert parts.coordinator.describe("t").partitions == (LEDGER[0], LEDGER[2])
+    parts.clock.advance(20 + 40 + 80)
     assert set(errors) == {E.NONE}
-    assert is_complete(broker, commit)
-    assert [broker.markers(place) for place in LEDGER] == [2, 1, 4, 1]
+    assert is_complete(parts, commit)
+    assert [parts.markers(place) for place in LEDGER] == [2, 1, 4, 1]
     for place in LEDGER:
-        stable, end = broker.offsets(place)
+        stable, end = parts.offsets(place)
         assert stable == end
-        assert list_aborts(broker, place) == ([] if commit else [(first[0], 0)])
+        assert list_aborts(parts, place) == ([] if commit else [(first[0], 0)])
     # The next transaction is not touched by what was sent again.
-    assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER[:1], 2 if v2 else 0)) is E.NONE
-    assert broker.write(producer, 0 if v2 else 1, LEDGER[0]).error is E.NONE
-    assert broker.offsets(LEDGER[0])[0] == 3
+    assert parts.ask(parts.coordinator.add_partitions("t", *producer, LEDGER[:1], 2 if v2 else 0)) is E.NONE
+    assert parts.write(producer, 0 if v2 else 1, LEDGER[0]).error is E.NONE
+    assert parts.offsets(LEDGER[0])[0] == 3
 
 
 @OUTCOMES
 @GENERATIONS
-def test_a_partition_that_has_seen_a_newer_coordinator_is_left_out_and_found_by_its_producers(broker, v2, commit):
+def test_a_partition_that_has_seen_a_newer_coordinator_is_left_out_and_found_by_its_producers(parts, v2, commit):
     """TRANSACTION_COORDINATOR_FENCED by the log itself, as a power loss that took the coordinator back leaves it."""
-    producer = open_transaction(broker, v2=v2)
+    producer = open_transaction(parts, v2=v2)
     foreign = TransactionMarker(producer[0], producer[1], 9, True, 1)
-    assert broker.sink.write_marker(*LEDGER[0], foreign) is E.NONE
-    assert broker.write(producer, 1, LEDGER[0]).error is E.NONE
-    end_transaction(broker, producer, commit, v2)
-    assert is_complete(broker, commit)
-    assert [broker.offsets(place) for place in LEDGER] == [(2, 3), (2, 2), (2, 2), (2, 2)]
-    (orphan,) = broker.cluster.partition(*LEDGER[0]).producers()
+    assert parts.sink.write_marker(*LEDGER[0], foreign) is E.NONE
+    assert parts.write(producer, 1, LEDGER[0]).error is E.NONE
+    end_transaction(parts, producer, commit, v2)
+    assert is_complete(parts, commit)
+    assert [parts.offsets(place) for place in LEDGER] == [(2, 3), (2, 2), (2, 2), (2, 2)]
+    (orphan,) = parts.cluster.partition(*LEDGER[0]).producers()
     assert (orphan.producer_id, orphan.epoch) == producer
     assert (orphan.coordinator_epoch, orphan.current_txn_first_offset) == (9, 2)
     # What DescribeProducers shows is what the abort of an administrator needs.
-    assert broker.sink.write_marker(*LEDGER[0], TransactionMarker(*producer, 9, False, 0)) is E.NONE
-    assert broker.offsets(LEDGER[0]) == (4, 4)
+    assert parts.sink.write_marker(*LEDGER[0], TransactionMarker(*producer, 9, False, 0)) is E.NONE
+    assert parts.offsets(LEDGER[0]) == (4, 4)
 
 
 @GENERATIONS
-def test_a_partition_that_has_seen_a_newer_epoch_is_left_out(broker, v2):
-    producer = open_transaction(broker, v2=v2)
+def test_a_partition_that_has_seen_a_newer_epoch_is_left_out(parts, v2):
+    producer = open_transaction(parts, v2=v2)
     newer = TransactionMarker(producer[0], producer[1] + 7, 0, False, 1)
-    assert broker.sink.write_marker(*LEDGER[3], newer) is E.NONE
-    end_transaction(broker, producer, v2=v2)
-    assert is_complete(broker)
-    assert [broker.offsets(place) for place in LEDGER] == [(2, 2)] * 4
+    assert parts.sink.write_marker(*LEDGER[3], newer) is E.NONE
+    end_transaction(parts, producer, v2=v2)
+    assert is_complete(parts)
+    assert [parts.offsets(place) for place in LEDGER] == [(2, 2)] * 4
 
 
 # ---- partitions that go and come
 
 
 @OUTCOMES
-def test_a_partition_that_is_offline_is_waited_for_and_gets_its_marker_after_a_restart(broker, commit):
-    producer = open_transaction(broker)
-    broker.cluster.partition(*LEDGER[1]).take_offline("a disk is away")
-    end_transaction(broker, producer, commit)
-    broker.clock.advance(5000)
-    assert broker.coordinator.describe("t").partitions == (LEDGER[1],)
-    broker.kill()
-    broker.start()
-    assert is_complete(broker, commit)
-    assert broker.offsets(LEDGER[1]) == (2, 2)
-    assert list_aborts(broker, LEDGER[1]) == ([] if commit else [(producer[0], 0)])
+def test_a_partition_that_is_offline_is_waited_for_and_gets_its_marker_after_a_restart(parts, commit):
+    producer = open_transaction(parts)
+    parts.cluster.partition(*LEDGER[1]).take_offline("a disk is away")
+    end_transaction(parts, producer, commit)
+    parts.clock.advance(5000)
+    assert parts.coordinator.describe("t").partitions == (LEDGER[1],)
+    parts.kill()
+    parts.start()
+    assert is_complete(parts, commit)
+    assert parts.offsets(LEDGER[1]) == (2, 2)
+    assert list_aborts(parts, LEDGER[1]) == ([] if commit else [(producer[0], 0)])
 
 
-def test_a_topic_that_is_deleted_between_prepare_and_complete(broker):
-    prepare(broker)
-    delete_topic(broker.cluster, broker.cluster.topics["ledger"])
-    broker.clock.advance(20)
-    assert is_complete(broker)
+def test_a_topic_that_is_deleted_between_prepare_and_complete(parts):
+    prepare(parts)
+    delete_topic(parts.cluster, parts.cluster.topics["ledger"])
+    parts.clock.advance(20)
+    assert is_complete(parts)
 
 
-def test_a_topic_that_is_deleted_and_made_again_between_prepare_and_complete(broker):
+def test_a_topic_that_is_deleted_and_made_again_between_prepare_and_complete(parts):
     """The new partitions of the name get the markers, which end nothing there; those that are no more are left out."""
-    producer = prepare(broker)
-    delete_topic(broker.cluster, broker.cluster.topics["ledger"])
-    create_topic(broker.cluster, "ledger", 2)
-    broker.sink.hearing = -1
-    broker.clock.advance(20)
-    assert is_complete(broker)
-    assert [broker.offsets(place) for place in LEDGER[:2]] == [(1, 1), (1, 1)]
-    assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER[:1])) is E.NONE
-    assert broker.write(producer, 0, LEDGER[0]).error is E.NONE
+    producer = prepare(parts)
+    delete_topic(parts.cluster, parts.cluster.topics["ledger"])
+    create_topic(parts.cluster, "ledger", 2)
+    parts.sink.hearing = -1
+    parts.clock.advance(20)
+    assert is_complete(parts)
+    assert [parts.offsets(place) for place in LEDGER[:2]] == [(1, 1), (1, 1)]
+    assert parts.ask(parts.coordinator.add_partitions("t", *producer, LEDGER[:1])) is E.NONE
+    assert parts.write(producer, 0, LEDGER[0]).error is E.NONE
 
 
 # ---- level changes
@@ -162,50 +162,50 @@ def test_a_topic_that_is_deleted_and_made_again_between_prepare_and_complete(bro
 @GENERATIONS
 @pytest.mark.parametrize("restarts", [False, True], ids=["", "restart"])
 @pytest.mark.parametrize(("before", "after"), [(b, a) for b in range(3) for a in range(3) if a != b])
-def test_the_level_changes_between_prepare_and_complete(broker, before, after, v2, commit, restarts):
-    change_level(broker, before)
+def test_the_level_changes_between_prepare_and_complete(parts, before, after, v2, commit, restarts):
+    change_level(parts, before)
     if v2 and before == 0:
         return  # level 0 cannot store transactions V2, so none begins
-    producer = prepare(broker, commit, v2)
-    change_level(broker, after)
+    producer = prepare(parts, commit, v2)
+    change_level(parts, after)
     if restarts:
-        broker.kill()
-        broker.start()
-    broker.sink.hearing = -1
-    broker.clock.advance(20)
-    assert is_complete(broker, commit)
-    assert [broker.offsets(place) for place in LEDGER] == [(2, 2)] * 4
-    again = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
+        parts.kill()
+        parts.start()
+    parts.sink.hearing = -1
+    parts.clock.advance(20)
+    assert is_complete(parts, commit)
+    assert [parts.offsets(place) for place in LEDGER] == [(2, 2)] * 4
+    again = parts.ask(parts.coordinator.init_producer_id("t", 60_000))
     assert (again.error, again.producer_id, again.producer_epoch) == (E.NONE, producer[0], producer[1] + 1)
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_the_level_falls_while_an_exhausted_producer_gets_its_new_id(broker, after):
-    producer = open_transaction(broker, v2=True)
-    shard = next(shard for shard in broker.coordinator.shards() if "t" in shard.states)
+def test_the_level_falls_while_an_exhausted_producer_gets_its_new_id(parts, after):
+    producer = open_transaction(parts, v2=True)
+    shard = next(shard for shard in parts.coordinator.shards() if "t" in shard.states)
     shard.states["t"] = shard.states["t"]._replace(producer_epoch=32_766)
-    broker.sink.hearing = 0
-    fresh = end_transaction(broker, (producer[0], 32_766), v2=True)
+    parts.sink.hearing = 0
+    fresh = end_transaction(parts, (producer[0], 32_766), v2=True)
     assert fresh[0] > producer[0]
-    change_level(broker, after)
-    broker.kill()
-    broker.start()
-    assert is_complete(broker)
-    assert (state(broker).producer_id, state(broker).producer_epoch) == fresh
+    change_level(parts, after)
+    parts.kill()
+    parts.start()
+    assert is_complete(parts)
+    assert (state(parts).producer_id, state(parts).producer_epoch) == fresh
 
 
-def change_level(broker, level):
-    if level != broker.coordinator.states.level:
-        update_features(broker.cluster, [FeatureUpdate("transaction.version", level, 2)])
+def change_level(parts, level):
+    if level != parts.coordinator.states.level:
+        update_features(parts.cluster, [FeatureUpdate("transaction.version", level, 2)])
 
 
 # ---- exceptions
 
 
 @OUTCOMES
-def test_a_write_that_breaks_between_prepare_and_complete(broker, commit, caplog):
-    producer = open_transaction(broker)
-    deliver, broken = broker.sink.write_marker, [LEDGER[1], LEDGER[3]]
+def test_a_write_that_breaks_between_prepare_and_complete(parts, commit, caplog):
+    producer = open_transaction(parts)
+    deliver, broken = parts.sink.write_marker, [LEDGER[1], LEDGER[3]]
 
     def write_marker(topic, index, marker):
         if (topic, index) in broken:
@@ -213,18 +213,18 @@ def test_a_write_that_breaks_between_prepare_and_complete(broker, commit, caplog
             raise RuntimeError("a leader broke")
         return deliver(topic, index, marker)
 
-    broker.sink.write_marker = write_marker
-    end_transaction(broker, producer, commit)
-    assert broker.coordinator.describe("t").partitions == (LEDGER[1], LEDGER[3])  # the others are written
+    parts.sink.write_marker = write_marker
+    end_transaction(parts, producer, commit)
+    assert parts.coordinator.describe("t").partitions == (LEDGER[1], LEDGER[3])  # the others are written
     for place in ("ledger-1", "ledger-3"):
         assert f"{place}: writing the marker of t failed" in caplog.text
-    broker.clock.advance(20)
-    assert is_complete(broker, commit)
-    assert [broker.markers(place) for place in LEDGER] == [1, 1, 1, 1]
+    parts.clock.advance(20)
+    assert is_complete(parts, commit)
+    assert [parts.markers(place) for place in LEDGER] == [1, 1, 1, 1]
 
 
-def test_complete_that_breaks_is_logged_later(broker, monkeypatch, caplog):
-    producer = open_transaction(broker)
+def test_complete_that_breaks_is_logged_later(parts, monkeypatch, caplog):
+    producer = open_transaction(parts)
     check, broken = machine.check_step, [True, True]
 
     def check_step(before, after):
@@ -234,12 +234,12 @@ def test_complete_that_breaks_is_logged_later(broker, monkeypatch, caplog):
         check(before, after)
 
     monkeypatch.setattr(machine, "check_step", check_step)
-    end_transaction(broker, producer)
-    assert state(broker).status is S.PREPARE_COMMIT
-    broker.clock.advance(20 + 40)
-    assert is_complete(broker)
+    end_transaction(parts, producer)
+    assert state(parts).status is S.PREPARE_COMMIT
+    parts.clock.advance(20 + 40)
+    assert is_complete(parts)
     assert caplog.text.count("broken") >= 2
-    assert [broker.markers(place) for place in LEDGER] == [1, 1, 1, 1]
+    assert [parts.markers(place) for place in LEDGER] == [1, 1, 1, 1]
 
 
 def test_an_abort_that_breaks_does_not_keep_others_from_timing_out(make_rig, monkeypatch, caplog):
@@ -269,14 +269,14 @@ def test_an_abort_that_breaks_does_not_keep_others_from_timing_out(make_rig, mon
 
 
 @OUTCOMES
-def test_a_stop_between_prepare_and_complete_is_finished_by_the_next_start(broker, commit):
-    prepare(broker, commit)
-    broker.turns.event(broker.coordinator.stop)
-    broker.sink.hearing = -1
-    broker.clock.advance(5000)
-    assert [broker.markers(place) for place in LEDGER] == [0, 0, 0, 0]
-    broker.turns.event(broker.groups.stop)
-    broker.logs.close()
-    broker.start()
-    assert is_complete(broker, commit)
-    assert [broker.offsets(place) for place in LEDGER] == [(2, 2)] * 4
+def test_a_stop_between_prepare_and_complete_is_finished_by_the_next_start(parts, commit):
+    prepare(parts, commit)
+    parts.turns.event(parts.coordinator.stop)
+    parts.sink.hearing = -1
+    parts.clock.advance(5000)
+    assert [parts.markers(place) for place in LEDGER] == [0, 0, 0, 0]
+    parts.turns.event(parts.groups.stop)
+    parts.logs.close()
+    parts.start()
+    assert is_complete(parts, commit)
+    assert [parts.offsets(place) for place in LEDGER] == [(2, 2)] * 4

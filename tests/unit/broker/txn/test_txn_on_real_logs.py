@@ -16,73 +16,73 @@ from ottla.testkit.metadata import delete_topic
 LEDGER = [("ledger", index) for index in range(4)]
 
 
-def open_transaction(broker):
-    answer = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
+def open_transaction(parts):
+    answer = parts.ask(parts.coordinator.init_producer_id("t", 60_000))
     producer = (answer.producer_id, answer.producer_epoch)
-    assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER)) is E.NONE
+    assert parts.ask(parts.coordinator.add_partitions("t", *producer, LEDGER)) is E.NONE
     for place in LEDGER:
-        assert broker.write(producer, 0, place).error is E.NONE
-        assert broker.offsets(place) == (0, 1)
+        assert parts.write(producer, 0, place).error is E.NONE
+        assert parts.offsets(place) == (0, 1)
     return producer
 
 
 @pytest.mark.parametrize(("commit", "aborted"), [(True, []), (False, [(0, 0)])])
-def test_the_end_of_a_transaction_moves_the_stable_offset(broker, commit, aborted):
-    producer = open_transaction(broker)
-    assert broker.ask(broker.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
+def test_the_end_of_a_transaction_moves_the_stable_offset(parts, commit, aborted):
+    producer = open_transaction(parts)
+    assert parts.ask(parts.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
     for place in LEDGER:
-        assert broker.offsets(place) == (2, 2)
-        found = broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
+        assert parts.offsets(place) == (2, 2)
+        found = parts.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
         assert [(producer_id, first) for producer_id, first in found.aborted] == aborted
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("heard", range(5))
-def test_a_kill_between_markers_leaves_no_partition_open(broker, heard, commit):
-    producer = open_transaction(broker)
-    broker.sink.hearing = heard
-    assert broker.ask(broker.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
-    assert sum(broker.offsets(place) == (2, 2) for place in LEDGER) == heard
-    broker.kill()
-    broker.start()
+def test_a_kill_between_markers_leaves_no_partition_open(parts, heard, commit):
+    producer = open_transaction(parts)
+    parts.sink.hearing = heard
+    assert parts.ask(parts.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
+    assert sum(parts.offsets(place) == (2, 2) for place in LEDGER) == heard
+    parts.kill()
+    parts.start()
     for number, place in enumerate(LEDGER):
-        stable, end = broker.offsets(place)
+        stable, end = parts.offsets(place)
         assert stable == end
         # Partitions with a marker get a second one if Complete was not logged. It does not end anything again.
-        assert broker.markers(place) == (2 if number < heard < 4 else 1)
-        found = broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
+        assert parts.markers(place) == (2 if number < heard < 4 else 1)
+        found = parts.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
         assert found.aborted == ([] if commit else [(producer[0], 0)])
-    state = broker.coordinator.describe("t").state
+    state = parts.coordinator.describe("t").state
     assert state.status is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
-    assert broker.ask(broker.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
-    assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER)) is E.NONE
-    assert broker.write(producer, 1, LEDGER[0]).error is E.NONE
+    assert parts.ask(parts.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
+    assert parts.ask(parts.coordinator.add_partitions("t", *producer, LEDGER)) is E.NONE
+    assert parts.write(producer, 1, LEDGER[0]).error is E.NONE
 
 
-def test_a_kill_with_an_open_transaction_leaves_it_to_its_producer_or_its_timeout(broker):
-    producer = open_transaction(broker)
-    broker.kill()
-    broker.start()
-    assert broker.write(producer, 1, LEDGER[0]).error is E.NONE
-    broker.clock.advance(80_000)
-    assert [broker.offsets(place) for place in LEDGER] == [(3, 3), (2, 2), (2, 2), (2, 2)]
-    assert broker.ask(broker.coordinator.end("t", *producer, True, v2=False)).error is E.PRODUCER_FENCED
-    assert broker.coordinator.verify("t", *producer, LEDGER[:1]) == [E.PRODUCER_FENCED]
+def test_a_kill_with_an_open_transaction_leaves_it_to_its_producer_or_its_timeout(parts):
+    producer = open_transaction(parts)
+    parts.kill()
+    parts.start()
+    assert parts.write(producer, 1, LEDGER[0]).error is E.NONE
+    parts.clock.advance(80_000)
+    assert [parts.offsets(place) for place in LEDGER] == [(3, 3), (2, 2), (2, 2), (2, 2)]
+    assert parts.ask(parts.coordinator.end("t", *producer, True, v2=False)).error is E.PRODUCER_FENCED
+    assert parts.coordinator.verify("t", *producer, LEDGER[:1]) == [E.PRODUCER_FENCED]
 
 
-def test_producer_ids_are_not_handed_out_again_after_a_kill(broker):
-    first = [broker.ask(broker.coordinator.init_producer_id(None, 0)).producer_id for _ in range(3)]
-    broker.kill()
-    broker.start()
-    again = [broker.ask(broker.coordinator.init_producer_id(None, 0)).producer_id for _ in range(3)]
+def test_producer_ids_are_not_handed_out_again_after_a_kill(parts):
+    first = [parts.ask(parts.coordinator.init_producer_id(None, 0)).producer_id for _ in range(3)]
+    parts.kill()
+    parts.start()
+    again = [parts.ask(parts.coordinator.init_producer_id(None, 0)).producer_id for _ in range(3)]
     assert len({*first, *again}) == 6
 
 
-def test_a_topic_deleted_with_an_open_transaction_does_not_keep_it_from_ending(broker):
-    producer = open_transaction(broker)
-    delete_topic(broker.cluster, broker.cluster.topics["ledger"])
-    assert broker.ask(broker.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
-    assert broker.coordinator.describe("t").state.status is S.COMPLETE_COMMIT
+def test_a_topic_deleted_with_an_open_transaction_does_not_keep_it_from_ending(parts):
+    producer = open_transaction(parts)
+    delete_topic(parts.cluster, parts.cluster.topics["ledger"])
+    assert parts.ask(parts.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
+    assert parts.coordinator.describe("t").state.status is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ LEDGER = [("ledger", index) for index in range(4)]
 class Client:
     """A producer of one transactional id, by raw requests. `producer` is (id, epoch)."""
 
-    def __init__(self, broker, name="t"):
-        self.broker, self.name = broker, name
-        answer = broker.ask(broker.coordinator.init_producer_id(name, 60_000))
+    def __init__(self, parts, name="t"):
+        self.broker, self.name = parts, name
+        answer = parts.ask(parts.coordinator.init_producer_id(name, 60_000))
         assert answer.error is E.NONE
         self.producer = (answer.producer_id, answer.producer_epoch)
 
@@ -101,11 +101,11 @@ def decode_produce(replies, version=12):
 
 
 @pytest.fixture
-def client(broker):
-    create_internal_topic(broker.cluster, "__consumer_offsets")
-    broker.clock.settle()
-    assert broker.groups.offsets.partition_for("g") == OFFSETS[1]
-    return Client(broker)
+def client(parts):
+    create_internal_topic(parts.cluster, "__consumer_offsets")
+    parts.clock.settle()
+    assert parts.groups.offsets.partition_for("g") == OFFSETS[1]
+    return Client(parts)
 
 
 def test_produce_begins_the_transaction_and_adds_its_partitions(client):
@@ -117,15 +117,15 @@ def test_produce_begins_the_transaction_and_adds_its_partitions(client):
     assert list(client.state.partitions) == LEDGER[:3]
 
 
-def test_each_transaction_has_an_epoch_and_sequences_of_its_own(client, broker):
+def test_each_transaction_has_an_epoch_and_sequences_of_its_own(client, parts):
     for commit in (True, False, True):
         epoch = client.producer[1]
         assert client.produce(LEDGER[0]) is E.NONE
         assert client.produce(LEDGER[0], sequence=1) is E.NONE
         assert client.end(commit) is E.NONE
         assert client.producer[1] == epoch + 1
-        assert broker.offsets(LEDGER[0])[0] == broker.offsets(LEDGER[0])[1]
-    data = broker.cluster.partition(*LEDGER[0]).read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records
+        assert parts.offsets(LEDGER[0])[0] == parts.offsets(LEDGER[0])[1]
+    data = parts.cluster.partition(*LEDGER[0]).read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records
     headers = [header for _, header in iter_batches(memoryview(data))]
     assert [(header.is_control, header.producer_epoch) for header in headers] == [
         (False, 0),
@@ -214,91 +214,91 @@ def test_the_first_sequence_of_a_transaction_is_zero(client, places):
     assert client.produce(*places) is E.NONE
 
 
-def waiting_for_markers(broker, client):
+def waiting_for_markers(parts, client):
     """End a transaction whose second marker is refused: the id is busy until the fan-out retries."""
     assert client.produce(*LEDGER[:2]) is E.NONE
-    broker.sink.hearing = 1
+    parts.sink.hearing = 1
     assert client.end() is E.NONE
     assert client.state.status is S.PREPARE_COMMIT
 
 
-def test_produce_waits_for_the_markers_of_the_transaction_before(client, broker):
-    waiting_for_markers(broker, client)
+def test_produce_waits_for_the_markers_of_the_transaction_before(client, parts):
+    waiting_for_markers(parts, client)
     replies = client.begin_produce(LEDGER[0])
-    broker.clock.advance(19)
+    parts.clock.advance(19)
     assert replies == []
-    broker.sink.hearing = -1
-    broker.clock.advance(60)
+    parts.sink.hearing = -1
+    parts.clock.advance(60)
     assert decode_produce(replies) is E.NONE
     assert client.state.status is S.ONGOING
 
 
-def test_produce_gives_up_after_a_while(client, broker):
-    waiting_for_markers(broker, client)
-    broker.sink.hearing = 0
+def test_produce_gives_up_after_a_while(client, parts):
+    waiting_for_markers(parts, client)
+    parts.sink.hearing = 0
     replies = client.begin_produce(LEDGER[0])
     # Held for 50 ms, sent again after the back-off of 20 ms, and held again: the 100 ms are over then.
-    broker.clock.advance(50 + 20 + 49)
+    parts.clock.advance(50 + 20 + 49)
     assert replies == []
-    broker.clock.advance(1)
+    parts.clock.advance(1)
     assert decode_produce(replies) is E.CONCURRENT_TRANSACTIONS
 
 
-def test_without_waiting_produce_asks_again_for_a_while(client, broker):
-    broker.kill()
-    broker.start(transaction_markers_wait_ms=0)
-    waiting_for_markers(broker, client)
-    broker.sink.hearing = 0
+def test_without_waiting_produce_asks_again_for_a_while(client, parts):
+    parts.kill()
+    parts.start(transaction_markers_wait_ms=0)
+    waiting_for_markers(parts, client)
+    parts.sink.hearing = 0
     replies = client.begin_produce(LEDGER[0])
-    broker.clock.advance(99)
+    parts.clock.advance(99)
     assert replies == []
-    broker.clock.advance(1)
+    parts.clock.advance(1)
     assert decode_produce(replies) is E.CONCURRENT_TRANSACTIONS
 
 
 @pytest.mark.parametrize("version", [3, 11])
-def test_produce_of_the_first_generation_does_not_wait(client, broker, version):
-    waiting_for_markers(broker, client)
+def test_produce_of_the_first_generation_does_not_wait(client, parts, version):
+    waiting_for_markers(parts, client)
     assert client.produce(LEDGER[2], version=version) is E.NOT_ENOUGH_REPLICAS
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_offsets_of_the_first_generation_do_not_wait_for_markers(client, broker, version):
-    waiting_for_markers(broker, client)
+def test_offsets_of_the_first_generation_do_not_wait_for_markers(client, parts, version):
+    waiting_for_markers(parts, client)
     assert client.commit_offset(version) is E.CONCURRENT_TRANSACTIONS
 
 
-def test_offsets_wait_for_the_markers_of_the_transaction_before(client, broker):
-    waiting_for_markers(broker, client)
+def test_offsets_wait_for_the_markers_of_the_transaction_before(client, parts):
+    waiting_for_markers(parts, client)
     replies = client.begin_commit_offset()
-    broker.clock.advance(19)
+    parts.clock.advance(19)
     assert replies == []
-    broker.sink.hearing = -1
-    broker.clock.advance(1)
+    parts.sink.hearing = -1
+    parts.clock.advance(1)
     assert decode_commit(replies) is E.NONE
     assert client.state.status is S.ONGOING
 
 
-def test_offsets_give_up_after_a_while(client, broker):
-    waiting_for_markers(broker, client)
-    broker.sink.hearing = 0
+def test_offsets_give_up_after_a_while(client, parts):
+    waiting_for_markers(parts, client)
+    parts.sink.hearing = 0
     replies = client.begin_commit_offset()
-    broker.clock.advance(49)
+    parts.clock.advance(49)
     assert replies == []
-    broker.clock.advance(1)
+    parts.clock.advance(1)
     assert decode_commit(replies) is E.CONCURRENT_TRANSACTIONS
 
 
-def test_a_client_that_hangs_up_leaves_no_timer_behind(client, broker):
-    waiting_for_markers(broker, client)
-    broker.sink.hearing = 0
-    armed = broker.clock.armed
-    handler = produce.handle(broker.context, Request(PRODUCE, 12, 1, "", Session(), client.body(LEDGER[0])))
-    activity = broker.turns.start(handler, lambda reply: pytest.fail("answered"), broker.bugs.append)
-    assert broker.clock.armed == armed + 1
+def test_a_client_that_hangs_up_leaves_no_timer_behind(client, parts):
+    waiting_for_markers(parts, client)
+    parts.sink.hearing = 0
+    armed = parts.clock.armed
+    handler = produce.handle(parts.context, Request(PRODUCE, 12, 1, "", Session(), client.body(LEDGER[0])))
+    activity = parts.turns.start(handler, lambda reply: pytest.fail("answered"), parts.bugs.append)
+    assert parts.clock.armed == armed + 1
     activity.discard()
-    assert broker.clock.armed == armed
-    broker.clock.advance(500)
+    assert parts.clock.armed == armed
+    parts.clock.advance(500)
 
 
 class SlowLog:
@@ -316,21 +316,21 @@ class SlowLog:
 
         monkeypatch.setattr(Partition, "_advance", hold)
 
-    def release(self, broker):
+    def release(self, parts):
         while self.held:
-            broker.turns.event(self.held.pop(0))
+            parts.turns.event(self.held.pop(0))
 
 
-def test_nothing_is_appended_before_the_addition_is_durable(client, broker, monkeypatch):
+def test_nothing_is_appended_before_the_addition_is_durable(client, parts, monkeypatch):
     slow = SlowLog(monkeypatch)
     replies = client.begin_produce(LEDGER[0])
-    assert (replies, broker.offsets(LEDGER[0])) == ([], (0, 0))
-    slow.release(broker)
+    assert (replies, parts.offsets(LEDGER[0])) == ([], (0, 0))
+    slow.release(parts)
     assert decode_produce(replies) is E.NONE
-    assert broker.offsets(LEDGER[0]) == (0, 1)
+    assert parts.offsets(LEDGER[0]) == (0, 1)
 
 
-def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_nothing(client, broker, monkeypatch):
+def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_nothing(client, parts, monkeypatch):
     slow = SlowLog(monkeypatch)
     replies = client.begin_produce(LEDGER[0])
     monkeypatch.undo()
@@ -338,49 +338,49 @@ def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_no
     # Durable. In the same turn, before the request continues, a second instance aborts the transaction.
     def overtake():
         slow.held.pop(0)()
-        broker.turns.start(broker.coordinator.init_producer_id("t", 60_000), lambda answer: None, broker.bugs.append)
+        parts.turns.start(parts.coordinator.init_producer_id("t", 60_000), lambda answer: None, parts.bugs.append)
 
-    broker.turns.event(overtake)
+    parts.turns.event(overtake)
     assert decode_produce(replies) in (E.INVALID_PRODUCER_EPOCH, E.CONCURRENT_TRANSACTIONS)
-    broker.clock.settle()
-    assert broker.markers(LEDGER[0]) == 1
-    assert broker.offsets(LEDGER[0]) == (1, 1)  # the marker alone: no record is outside a transaction
+    parts.clock.settle()
+    assert parts.markers(LEDGER[0]) == 1
+    assert parts.offsets(LEDGER[0]) == (1, 1)  # the marker alone: no record is outside a transaction
 
 
-def test_at_level_0_nothing_of_the_second_generation_is_begun(client, broker):
-    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
+def test_at_level_0_nothing_of_the_second_generation_is_begun(client, parts):
+    update_features(parts.cluster, [FeatureUpdate("transaction.version", 0, 2)])
     assert client.produce(LEDGER[0]) is E.UNSUPPORTED_VERSION
     assert client.commit_offset() is E.UNSUPPORTED_VERSION
     assert client.end(commit=False) is E.UNSUPPORTED_VERSION
     assert client.state.status is S.EMPTY
-    assert broker.coordinator.describe("t").error is E.NONE
+    assert parts.coordinator.describe("t").error is E.NONE
 
 
-def test_what_began_before_a_downgrade_to_level_0_ends_after_it(client, broker):
+def test_what_began_before_a_downgrade_to_level_0_ends_after_it(client, parts):
     assert client.produce(*LEDGER[:2]) is E.NONE
-    broker.sink.hearing = 1
+    parts.sink.hearing = 1
     assert client.end() is E.NONE
-    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
-    broker.sink.hearing = -1
-    broker.clock.advance(1000)
+    update_features(parts.cluster, [FeatureUpdate("transaction.version", 0, 2)])
+    parts.sink.hearing = -1
+    parts.clock.advance(1000)
     assert client.state.status is S.COMPLETE_COMMIT
-    again = Client(broker)
+    again = Client(parts)
     assert again.producer == (client.producer[0], client.producer[1] + 1)
-    broker.kill()
-    broker.start()
+    parts.kill()
+    parts.start()
     assert again.state.producer_epoch == again.producer[1]
 
 
-def test_an_open_transaction_of_the_second_generation_times_out_at_level_0(client, broker):
+def test_an_open_transaction_of_the_second_generation_times_out_at_level_0(client, parts):
     assert client.produce(LEDGER[0]) is E.NONE
-    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
-    broker.clock.advance(90_000)
+    update_features(parts.cluster, [FeatureUpdate("transaction.version", 0, 2)])
+    parts.clock.advance(90_000)
     assert client.state.status is S.COMPLETE_ABORT
-    assert broker.offsets(LEDGER[0]) == (2, 2)
+    assert parts.offsets(LEDGER[0]) == (2, 2)
 
 
-def test_verification_that_is_turned_off_does_not_turn_off_the_adding(client, broker):
-    broker.context.config = type(broker.config)(transaction_partition_verification_enable=False)
+def test_verification_that_is_turned_off_does_not_turn_off_the_adding(client, parts):
+    parts.context.config = type(parts.config)(transaction_partition_verification_enable=False)
     assert client.produce(LEDGER[0]) is E.NONE
     assert client.commit_offset() is E.NONE
     assert set(client.state.partitions) == {LEDGER[0], OFFSETS}
