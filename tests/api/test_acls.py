@@ -115,13 +115,13 @@ def test_entries_are_made_listed_and_deleted(broker, version):
     assert describe(broker, version) == made[2:]
 
 
-def test_what_is_said_already_is_said_once(broker):
+def test_an_entry_created_twice_is_stored_once(broker):
     assert create(broker, entry(), entry()) == create(broker, entry(), entry()) == [(E.NONE, None)] * 2
     assert describe(broker) == [entry()]
     assert len(broker.assembly.broker.cluster.image.acls) == 1
 
 
-def test_those_of_one_pattern_stand_together(broker):
+def test_entries_of_one_pattern_are_described_together(broker):
     create(broker, entry(), entry("payments"), entry(operation=READ), entry(pattern=PREFIXED))
     reply = broker.call(K.DESCRIBE_ACLS, 3, **meaning())
     assert [(each.resource_name, each.pattern_type, len(each.acls)) for each in reply.resources] == [
@@ -181,7 +181,7 @@ def test_a_filter_means_what_kafka_means(broker, wanted, found):
         (entry(host=""), "The host must be an IP address"),
     ],
 )
-def test_what_is_no_entry_is_refused_by_itself(broker, bad, words):
+def test_an_invalid_entry_is_refused_and_the_others_are_created(broker, bad, words):
     (first, (error, message), last) = create(broker, entry(), bad, entry("payments"))
     assert first == last == (E.NONE, None)
     assert error is E.INVALID_REQUEST and message.startswith(words)
@@ -189,7 +189,7 @@ def test_what_is_no_entry_is_refused_by_itself(broker, bad, words):
 
 
 @pytest.mark.parametrize("wanted", [{"kind": 0}, {"pattern": 9}, {"operation": 0}, {"permission": 50}])
-def test_a_filter_with_what_nobody_knows_is_refused(broker, wanted):
+def test_a_filter_with_an_unknown_value_is_refused(broker, wanted):
     create(broker, entry())
     reply = broker.call(K.DESCRIBE_ACLS, 3, **meaning(**wanted))
     assert E(reply.error_code) is E.INVALID_REQUEST and reply.error_message.startswith("Unknown ")
@@ -202,7 +202,7 @@ def test_an_entry_that_two_filters_mean_is_listed_by_both(broker):
     assert describe(broker) == []
 
 
-def test_without_an_authorizer_it_is_said_so():
+def test_acl_requests_without_an_authorizer_get_security_disabled():
     broker = MemoryBroker()
     assert create(broker, entry(), entry("g", GROUP)) == [(E.SECURITY_DISABLED, "No Authorizer is configured.")] * 2
     assert delete(broker, {}, {}) == [(E.SECURITY_DISABLED, [])] * 2
@@ -210,7 +210,7 @@ def test_without_an_authorizer_it_is_said_so():
     assert (reply.error_code, reply.error_message) == (E.SECURITY_DISABLED, "No Authorizer is configured on the broker")
 
 
-def test_who_may_not_is_told_so_and_changes_nothing():
+def test_an_unauthorized_request_is_refused_and_changes_no_entry():
     broker = start_with_acls(super_users="User:admin")
     refused = (E.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     assert create(broker, entry(), entry("")) == [refused] * 2

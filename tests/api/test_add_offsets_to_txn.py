@@ -12,7 +12,7 @@ PARTITION_OF = {"my-txn": 45, "transactional-id-0": 40, "foo": 24, "": 0, "polyg
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("group_id", "index"), PARTITION_OF.items())
-def test_what_joins_is_the_partition_that_holds_the_group(version, group_id, index):
+def test_the_offsets_partition_of_the_group_joins_the_transaction(version, group_id, index):
     broker = coordinating(offsets_topic_num_partitions=50)
     producer = Producer(broker)
     producer.add((LEDGER, [1]))
@@ -25,7 +25,7 @@ def test_what_joins_is_the_partition_that_holds_the_group(version, group_id, ind
     ]
 
 
-def test_it_may_begin_the_transaction(broker):
+def test_adding_offsets_begins_a_transaction(broker):
     producer = Producer(broker)
     assert producer.add_offsets() is E.NONE
     assert producer.end() is E.NONE
@@ -36,7 +36,7 @@ def test_it_may_begin_the_transaction(broker):
     ("version", "other", "error"),
     [(version, *row) for version in VERSIONS for row in not_the_producer(version)],
 )
-def test_who_is_not_the_producer_of_the_id_adds_nothing(broker, version, other, error):
+def test_a_request_with_a_wrong_id_or_epoch_adds_no_offsets(broker, version, other, error):
     Producer(broker)
     producer = Producer(broker)
     assert producer.add_offsets(version, **other) is error

@@ -56,7 +56,7 @@ def refusals(version):
 @pytest.mark.parametrize(
     ("version", "other", "error"), [(version, *row) for version in OF_CLIENTS for row in refusals(version)]
 )
-def test_who_is_not_the_producer_of_the_id_adds_nothing(broker, version, other, error):
+def test_a_request_with_a_wrong_id_or_epoch_adds_no_partition(broker, version, other, error):
     Producer(broker)
     producer = Producer(broker)
     assert producer.add((LEDGER, [0, 1]), version=version, **other) == {(LEDGER, 0): error, (LEDGER, 1): error}
@@ -132,7 +132,7 @@ def test_brokers_may_verify_and_add_nothing_by_it(broker, version):
 
 
 @pytest.mark.parametrize("version", OF_BROKERS)
-def test_where_there_is_no_room_for_transactions_v2_brokers_are_told_so(broker, version):
+def test_requests_of_brokers_are_unsupported_at_transaction_version_0(broker, version):
     producer = Producer(broker)
     update = {"feature": "transaction.version", "max_version_level": 0, "upgrade_type": 2}
     assert broker.call(K.UPDATE_FEATURES, 1, feature_updates=[update]).error_code == E.NONE

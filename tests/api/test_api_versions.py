@@ -17,7 +17,7 @@ def broker():
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_what_is_served_is_what_is_listed_and_produce_from_version_0(broker, version):
+def test_served_versions_are_listed_and_produce_is_from_version_0(broker, version):
     reply = broker.call(K.API_VERSIONS, version, **CLIENT)
     listed = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
     served = {key: (api.min_version, api.max_version) for key, api in TABLE.items()}
@@ -33,7 +33,7 @@ def test_features_whose_lowest_level_is_0_are_listed_from_version_4_on(broker, v
     assert levels == {name: (level, level) for name, level in LEVELS.items()}
 
 
-def test_a_changed_level_comes_with_a_later_epoch():
+def test_a_changed_feature_level_raises_the_features_epoch():
     broker = MemoryBroker()
     before = broker.call(K.API_VERSIONS, 3, **CLIENT)
     update = {"feature": "transaction.version", "max_version_level": 0, "upgrade_type": 2}
@@ -46,12 +46,12 @@ def test_a_changed_level_comes_with_a_later_epoch():
 @pytest.mark.parametrize("said", ["", "-a", "a-", ".a", "a.", "a b", "a_b", "ä", "a\n"])
 @pytest.mark.parametrize("field", CLIENT)
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_client_must_say_what_it_is(broker, version, field, said):
+def test_an_invalid_client_software_name_or_version_is_refused(broker, version, field, said):
     reply = broker.call(K.API_VERSIONS, version, **CLIENT | {field: said})
     assert (reply.error_code, reply.api_keys, reply.supported_features) == (E.INVALID_REQUEST, [], [])
 
 
 @pytest.mark.parametrize("said", ["a", "7", "a-b.c", "A--z"])
-def test_what_a_client_may_say(broker, said):
+def test_a_valid_client_software_name_or_version_is_accepted(broker, said):
     for field in CLIENT:
         assert broker.call(K.API_VERSIONS, 3, **CLIENT | {field: said}).error_code == E.NONE

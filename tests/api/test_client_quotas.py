@@ -52,7 +52,7 @@ def _found(broker, *components, **given):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_is_set_is_described_and_acts(broker, version):
+def test_a_quota_that_is_set_is_described_and_enforced(broker, version):
     quotas = broker.assembly.broker.quotas
     assert _alter(broker, _entry(ADA, producer_byte_rate=1024.0, request_percentage=12.5), version=version) == [
         (E.NONE, None)
@@ -102,7 +102,7 @@ def test_an_address_has_a_rate_of_connections(broker):
         (ADA, {"request_percentage": float("nan")}, "Quota request_percentage must be greater than 0"),
     ],
 )
-def test_what_is_refused_is_so_in_the_words_of_kafka_and_changes_nothing(broker, entity, ops, told):
+def test_an_invalid_quota_is_refused_with_kafkas_message_and_not_set(broker, entity, ops, told):
     rows = _alter(broker, _entry(entity, **ops), _entry(APP, producer_byte_rate=7.0))
     assert rows == [(E.INVALID_REQUEST, told), (E.NONE, None)]
     assert _found(broker) == [(APP, {PRODUCER: 7.0})]
@@ -129,7 +129,7 @@ def test_a_key_that_is_named_twice_is_refused(broker):
     assert error is E.INVALID_REQUEST and told.startswith(f"Duplicate quota key {PRODUCER} not updating quota")
 
 
-def test_what_is_not_there_may_be_taken_away(broker):
+def test_removing_an_absent_quota_writes_no_record(broker):
     before = broker.disk.size_bytes("/data/__cluster_metadata-0/00000000000000000000.log")
     _set(broker, ADA, producer_byte_rate=None)
     assert broker.disk.size_bytes("/data/__cluster_metadata-0/00000000000000000000.log") == before
@@ -225,6 +225,6 @@ def test_many_quotas_are_described_in_shares(broker):
     assert len(_found(broker)) == 5_000
 
 
-def test_what_was_altered_is_durable_before_it_is_answered(flushing):
+def test_an_alteration_is_acknowledged_after_its_sync(flushing):
     reply = flushing.ask(K.ALTER_CLIENT_QUOTAS, 1, entries=[_entry(ADA, producer_byte_rate=1.0)], validate_only=False)
     assert [row.error_code for row in reply.entries] == [E.NONE]

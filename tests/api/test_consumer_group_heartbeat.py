@@ -12,7 +12,7 @@ HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_it_is_listed_and_answered_with_the_remedy(version, caplog):
+def test_consumer_group_heartbeat_is_refused_with_the_setting_to_change(version, caplog):
     assert (HEARTBEAT, 0, 1) in list_versions()
     broker = MemoryBroker()
     asked = message(

@@ -54,7 +54,7 @@ BAD = [
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize(("asked", "error"), BAD)
-def test_what_cannot_be_is_refused_and_the_others_are_not(broker, asked, error, validate_only):
+def test_an_invalid_increase_is_refused_and_the_others_are_applied(broker, asked, error, validate_only):
     broker.mark()
     assert grow(broker, 3, asked, validate_only=validate_only) == {asked["name"]: error}
     assert not broker.has_changed()
@@ -84,7 +84,7 @@ def test_one_request_may_add_ten_thousand_in_all(broker):
     assert not broker.has_changed()
 
 
-def test_what_cannot_be_logged_is_not_added(broker):
+def test_partitions_that_cannot_be_logged_are_not_added(broker):
     metadata = broker.assembly.broker.cluster.metadata_log.partition
     broker.turns.event(lambda: metadata.take_offline("no space"))
     told = grow(broker, 3, more(LEDGER, 9), more(ORDERS, 2), more(ORDERS, 3))

@@ -59,7 +59,7 @@ def test_a_topic_gets_its_partitions(version, asked, partitions):
 
 
 @pytest.mark.parametrize("version", [5, 7])
-def test_configs_in_force_are_told_from_version_5_on(broker, version):
+def test_effective_configs_are_returned_from_version_5_on(broker, version):
     """The topic's own configs have source 1, inherited ones source 5 (Kafka's defaults)."""
     (row,) = create(broker, version, topic(retention_ms="7000"))
     told = {each.name: (each.value, each.config_source, each.read_only, each.is_sensitive) for each in row.configs}
@@ -113,7 +113,7 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("wrong", "error"), SEVERAL, ids=str)
-def test_of_several_things_that_are_wrong_the_one_that_kafka_looks_at_first_is_told(stage, wrong, error):
+def test_of_several_errors_the_one_kafka_checks_first_is_returned(stage, wrong, error):
     (row,) = create(stage, 7, topic(**wrong))
     assert row.error_code == error
 
@@ -140,7 +140,7 @@ def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_the_others_are_not(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_validation_creates_nothing_and_tells_what_would_be(broker, version):
+def test_validation_creates_no_topic_and_returns_the_planned_one(broker, version):
     (row,) = create(broker, version, topic(partitions=3), validate_only=True)
     assert row.error_code == E.NONE and partitions_of(broker) is None
     if version >= 5:
@@ -174,19 +174,19 @@ def test_one_request_may_want_ten_thousand_partitions(counts, default, excessive
     assert told == [excessive] * len(counts)
 
 
-def test_topics_that_are_assigned_by_hand_count_too():
+def test_manually_assigned_partitions_count_towards_the_limit():
     by_hand = topic("by-hand", -1, -1, [(0, [1]), (1, [1])])
     rows = create(MemoryBroker(), 5, by_hand, topic("many", MOST_PARTITIONS - 1), validate_only=True)
     assert {*errors(rows).values()} == {E.POLICY_VIOLATION}
 
 
-def test_internal_topics_come_when_they_are_needed_and_then_exist():
+def test_creating_an_internal_topic_is_refused_before_and_after_it_exists():
     assert errors(create(MemoryBroker(), 5, topic("__consumer_offsets"))) == {"__consumer_offsets": E.INVALID_REQUEST}
     rows = create(coordinating(), 5, topic("__consumer_offsets"))
     assert errors(rows) == {"__consumer_offsets": E.TOPIC_ALREADY_EXISTS}
 
 
-def test_what_cannot_be_logged_is_not_created(broker):
+def test_a_topic_that_cannot_be_logged_is_not_created(broker):
     metadata = broker.assembly.broker.cluster.metadata_log.partition
     broker.turns.event(lambda: metadata.take_offline("no space"))
     rows = create(broker, 5, topic("new"), topic("twice"), topic("twice"))

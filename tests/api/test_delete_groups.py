@@ -17,7 +17,7 @@ def delete(broker, version, *names):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_group_is_answered_once_and_goes_with_its_offsets(broker, version):
+def test_a_group_named_twice_is_answered_once_and_loses_its_offsets(broker, version):
     commit(broker, (LEDGER, 0, 5))
     commit(broker, (LEDGER, 0, 6), group_id="other")
     assert delete(broker, version, "nobody", GROUP, "nobody", GROUP) == [
@@ -56,7 +56,7 @@ def test_offsets_that_are_pending_go_as_well(broker):
     assert fetch_offsets(broker, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
 
 
-def test_a_group_is_gone_when_that_is_on_the_device(flushing):
+def test_a_group_deletion_is_acknowledged_after_its_sync(flushing):
     flushing.broker.create_topic(LEDGER)
     flushing.broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     commit(flushing.broker, (LEDGER, 0, 5))
@@ -64,7 +64,7 @@ def test_a_group_is_gone_when_that_is_on_the_device(flushing):
     assert row.error_code == E.NONE
 
 
-def test_a_group_with_very_many_offsets_goes_too(broker):
+def test_a_group_with_1500_offsets_is_deleted(broker):
     broker.create_topic("wide", 1_500)
     rows = [{"partition_index": index, "committed_offset": 5, "committed_metadata": ""} for index in range(1_500)]
     broker.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": "wide", "partitions": rows}])

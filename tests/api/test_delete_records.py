@@ -27,7 +27,7 @@ def delete(broker, offset):
 
 
 @pytest.mark.parametrize("offset", [HIGH_WATERMARK, 2, 3, 4])
-def test_nothing_is_deleted_that_is_not_durable(flushing, offset):
+def test_records_that_are_not_durable_are_not_deleted(flushing, offset):
     broker = flushing.broker
     (partition,) = broker.create_topic("ledger")
     flushing.ask(ApiKey.PRODUCE, 9, **build_produce())
@@ -54,7 +54,7 @@ def test_the_start_of_a_log_only_rises_and_stays_in_the_log(flushing, offset, ex
     [("delete", E.NONE), ("compact,delete", E.NONE), ("compact", E.POLICY_VIOLATION)],
 )
 @pytest.mark.parametrize("version", range(3))
-def test_what_is_only_compacted_is_not_deleted(version, policy, error):
+def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(version, policy, error):
     broker = MemoryBroker()
     (partition,) = broker.create_topic("ledger", cleanup_policy=policy)
     broker.call(ApiKey.PRODUCE, 9, **build_produce())

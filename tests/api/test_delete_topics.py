@@ -42,7 +42,7 @@ def test_topics_go_with_their_partitions(broker, version):
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_what_is_named_twice_stays(broker, version):
+def test_a_topic_named_twice_is_not_deleted(broker, version):
     told = delete(broker, version, LEDGER, ORDERS, LEDGER)
     assert [(name, error) for name, _, error in told] == [(LEDGER, E.INVALID_REQUEST), (ORDERS, E.NONE)]
     assert topics(broker) == {LEDGER}
@@ -56,7 +56,7 @@ def test_internal_topics_stay(broker, version):
         assert name in broker.assembly.broker.cluster.topics
 
 
-def test_an_id_stands_for_its_topic_and_is_told_with_the_name(broker):
+def test_a_topic_is_deleted_by_its_id_and_returned_with_its_name(broker):
     ledger_id, strange = id_of(broker, LEDGER), UUID(int=77)
     told = delete(broker, ALSO_BY_ID, strange, ledger_id)
     assert told == [(None, strange, E.UNKNOWN_TOPIC_ID), (LEDGER, ledger_id, E.NONE)]
@@ -65,7 +65,7 @@ def test_an_id_stands_for_its_topic_and_is_told_with_the_name(broker):
 
 
 @pytest.mark.parametrize("first", ["name", "id"])
-def test_who_names_a_topic_and_its_id_deletes_it_once_and_is_told(broker, first):
+def test_a_topic_given_by_name_and_by_id_is_deleted_once(broker, first):
     ledger_id = id_of(broker, LEDGER)
     asked = [LEDGER, ledger_id] if first == "name" else [ledger_id, LEDGER]
     told = delete(broker, ALSO_BY_ID, *asked)
@@ -85,7 +85,7 @@ def test_a_row_names_a_topic_or_its_id(broker):
     assert error is E.INVALID_REQUEST and topics(broker) == {LEDGER, ORDERS}
 
 
-def test_what_cannot_be_logged_stays(broker):
+def test_a_topic_whose_deletion_cannot_be_logged_stays(broker):
     metadata = broker.assembly.broker.cluster.metadata_log.partition
     broker.turns.event(lambda: metadata.take_offline("no space"))
     told = delete(broker, 5, "nowhere", LEDGER)
@@ -93,7 +93,7 @@ def test_what_cannot_be_logged_stays(broker):
     assert topics(broker) == {LEDGER, ORDERS}
 
 
-def test_a_topic_is_gone_when_that_is_on_the_device(flushing):
+def test_a_topic_deletion_is_acknowledged_after_its_sync(flushing):
     flushing.broker.create_topic(LEDGER)
     (row,) = flushing.ask(K.DELETE_TOPICS, 5, topic_names=[LEDGER], timeout_ms=1_000).responses
     assert row.error_code == E.NONE and topics(flushing.broker) == set()

@@ -35,7 +35,7 @@ def cause_denial(broker):
     assert broker.call(K.DELETE_ACLS, 3, filters=[{}]).filter_results[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_what_is_refused_is_told_in_the_words_of_kafka_once_a_minute(broker, lines):
+def test_a_repeated_denial_is_logged_once_a_minute_with_its_count(broker, lines):
     for _ in range(3):
         cause_denial(broker)
     assert lines() == [f"{LINE}DefaultDeny"]
@@ -71,13 +71,13 @@ def test_a_line_has_fields_for_what_it_is_about(broker, caplog):
     assert wanted.items() <= caplog.records[-1].args.items()
 
 
-def test_what_is_only_looked_at_is_no_refusal(broker, lines):
+def test_a_quiet_authorization_check_logs_no_denial(broker, lines):
     need = Need(AclOperation.DESCRIBE, ResourceType.GROUP, E.GROUP_AUTHORIZATION_FAILED, is_quiet=True)
     assert not broker.assembly.broker.may(lone_request(broker), need, "g")
     assert lines() == []
 
 
-def test_who_watches_sees_it_each_time_with_its_reason(broker):
+def test_a_watcher_gets_the_reason_and_the_count_of_denials(broker):
     events = broker.assembly.broker.watch()
     cause_denial(broker)
     cause_denial(broker)

@@ -15,7 +15,7 @@ def broker():
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_one_broker_is_all_there_is(broker, version):
+def test_the_cluster_has_one_broker_which_is_its_controller(broker, version):
     reply = broker.call(K.DESCRIBE_CLUSTER, version, endpoint_type=BROKERS)
     parts = broker.assembly.broker
     assert (reply.error_code, reply.error_message, reply.cluster_id) == (
@@ -30,7 +30,7 @@ def test_the_one_broker_is_all_there_is(broker, version):
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("asked_for", [False, True])
-def test_operations_are_told_to_who_asks_for_them(broker, version, asked_for):
+def test_authorized_operations_are_returned_on_request(broker, version, asked_for):
     reply = broker.call(K.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=asked_for)
     assert reply.authorized_operations == ({5, 7, 8, 9, 10, 11, 12} if asked_for else None)
 
@@ -43,7 +43,7 @@ def test_operations_are_told_to_who_asks_for_them(broker, version, asked_for):
         (3, E.UNSUPPORTED_ENDPOINT_TYPE),
     ],
 )
-def test_this_is_no_controllers_listener(broker, kind, error):
+def test_an_endpoint_type_other_than_brokers_is_refused(broker, kind, error):
     reply = broker.call(K.DESCRIBE_CLUSTER, 1, endpoint_type=kind)
     assert (reply.error_code, reply.endpoint_type, reply.brokers) == (error, kind, [])
     assert reply.error_message and reply.cluster_id == ""

@@ -56,7 +56,7 @@ def test_a_value_has_its_source(broker, version, kind, name, key, value, source)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(broker, version):
+def test_synonyms_are_returned_on_request_with_the_effective_one_first(broker, version):
     for asked_for in (False, True):
         row = read_configs(broker, version, TOPIC, "ledger", "segment.bytes", include_synonyms=asked_for)[
             "segment.bytes"
@@ -68,14 +68,14 @@ def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(broker, v
 
 @pytest.mark.parametrize("asked_for", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_types_are_told_from_version_3_on_and_meanings_to_who_asks_for_them(broker, version, asked_for):
+def test_types_and_requested_documentation_are_returned_from_version_3_on(broker, version, asked_for):
     row = read_configs(broker, version, TOPIC, "ledger", include_documentation=asked_for)["retention.ms"]
     assert row.config_type == (5 if version >= 3 else 0), "5 is a long"
     assert bool(row.documentation) == (version >= 3 and asked_for)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_keys_choose_and_those_that_nobody_knows_are_left_out(broker, version):
+def test_requested_keys_are_returned_and_unknown_ones_left_out(broker, version):
     found = read_configs(broker, version, TOPIC, "ledger", "retention.ms", "no.such.key", "segment.ms")
     assert found.keys() == {"retention.ms", "segment.ms"}
     everything = {"resource_type": TOPIC, "resource_name": "ledger", "configuration_keys": []}
@@ -104,7 +104,7 @@ def test_a_resource_that_is_not_there_has_a_reason_and_the_others_their_configs(
     assert bad.error_message and good.error_code == E.NONE and good.configs
 
 
-def test_a_resource_is_described_once_as_it_is_asked_for_last(broker):
+def test_a_resource_named_twice_is_described_once_with_its_last_keys(broker):
     once, other = describe(
         broker,
         4,

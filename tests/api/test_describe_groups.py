@@ -15,7 +15,7 @@ def describe(broker, version, *names, **more):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_stable_group_shows_what_its_members_said_and_got(broker, version):
+def test_a_stable_group_lists_the_metadata_and_assignments_of_members(broker, version):
     first, second = stable_pair(broker)
     (group,) = describe(broker, version, GROUP)
     told = (E(group.error_code), group.group_id, group.group_state, group.protocol_type, group.protocol_data)
@@ -30,14 +30,14 @@ def test_a_stable_group_shows_what_its_members_said_and_got(broker, version):
 
 
 @pytest.mark.parametrize(("version", "name"), [(3, None), (4, "mine"), (5, "mine")])
-def test_names_of_static_members_are_told_from_version_4_on(broker, version, name):
+def test_group_instance_ids_are_returned_from_version_4_on(broker, version, name):
     Member(broker, instance_id="mine").settle(version=5)
     (group,) = describe(broker, version, GROUP)
     assert getattr(group.members[0], "group_instance_id", None) == name
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_before_a_group_is_stable_it_has_no_protocol_and_its_members_say_nothing(broker, version):
+def test_a_rebalancing_group_has_no_protocol_and_no_member_data(broker, version):
     member = Member(broker)
     member.join()
     (group,) = describe(broker, version, GROUP)
@@ -48,7 +48,7 @@ def test_before_a_group_is_stable_it_has_no_protocol_and_its_members_say_nothing
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_groups_without_members_are_empty_or_dead_and_each_is_told_once_in_order(broker, version):
+def test_memberless_groups_are_empty_or_dead_and_listed_once_in_order(broker, version):
     commit(broker, (LEDGER, 0, 5))
     groups = describe(broker, version, "nobody", GROUP, "nobody", "")
     told = [(each.group_id, each.group_state, each.error_code, each.protocol_type, each.members) for each in groups]
@@ -57,14 +57,14 @@ def test_groups_without_members_are_empty_or_dead_and_each_is_told_once_in_order
 
 @pytest.mark.parametrize("asked_for", [False, True])
 @pytest.mark.parametrize("version", range(3, 6))
-def test_operations_are_told_to_who_asks_for_them(broker, version, asked_for):
+def test_authorized_operations_are_returned_on_request(broker, version, asked_for):
     commit(broker, (LEDGER, 0, 5))
     groups = describe(broker, version, GROUP, "nobody", include_authorized_operations=asked_for)
     assert [each.authorized_operations for each in groups] == [{3, 6, 8, 10, 11} if asked_for else None] * 2
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_a_coordinator_clients_look_for_it(version):
+def test_describing_without_a_coordinator_gets_not_coordinator(version):
     (group,) = describe(MemoryBroker(**FEW), version, GROUP, include_authorized_operations=True)
     assert (group.error_code, group.group_state, group.members) == (E.NOT_COORDINATOR, "", [])
     assert getattr(group, "authorized_operations", None) is None

@@ -44,13 +44,13 @@ def test_without_a_list_every_partition_is_described(broker, version):
 
 
 @pytest.mark.parametrize(("version", "size_bytes"), [(3, -1), (4, VOLUME_BYTES)])
-def test_what_is_left_of_the_volume_is_told_from_version_4_on(broker, version, size_bytes):
+def test_volume_sizes_are_returned_from_version_4_on(broker, version, size_bytes):
     row, _ = describe(broker, version, [])
     assert (row.total_bytes, row.usable_bytes) == (size_bytes, size_bytes)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_directory_that_failed_says_so_and_nothing_else(broker, version, monkeypatch):
+def test_a_failed_directory_returns_a_storage_error_and_no_partitions(broker, version, monkeypatch):
     monkeypatch.setattr(broker.assembly.broker.logs, "volume", lambda: None)
     row, found = describe(broker, version, None)
     assert (row.error_code, row.log_dir, found) == (E.KAFKA_STORAGE_ERROR, "/data", {})

@@ -79,6 +79,6 @@ def test_each_partition_is_answered_once_in_order_with_its_error(broker):
     ]
 
 
-def test_a_name_that_no_topic_can_have_is_told_apart(broker):
+def test_an_invalid_topic_name_is_refused_as_invalid(broker):
     ((_, ((_, error, message, _),)),) = describe(broker, ("a/b", [0]))
     assert error is E.INVALID_TOPIC_EXCEPTION and "a/b" in message

@@ -31,7 +31,7 @@ def test_every_partition_gets_its_marker_and_readers_go_on(broker, version, comm
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", range(6))
-def test_the_same_end_may_be_told_again_and_the_other_may_not(broker, version, committed):
+def test_a_repeated_end_gets_the_same_reply_and_the_opposite_an_error(broker, version, committed):
     producer = Producer(broker)
     producer.begin(0)
     first = producer.end(version, committed)
@@ -41,7 +41,7 @@ def test_the_same_end_may_be_told_again_and_the_other_may_not(broker, version, c
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", range(6))
-def test_where_nothing_began_only_the_second_generation_aborts(broker, version, committed):
+def test_only_an_abort_from_version_5_on_may_end_an_empty_transaction(broker, version, committed):
     producer = Producer(broker)
     aborted = answer(V2, E.NONE, producer.producer_id, 1)
     expected = aborted if version >= V2 and not committed else answer(version, E.INVALID_TXN_STATE)
@@ -52,7 +52,7 @@ def test_where_nothing_began_only_the_second_generation_aborts(broker, version, 
     ("version", "other", "error"),
     [(version, *row) for version in range(6) for row in not_the_producer(version)],
 )
-def test_who_is_not_the_producer_of_the_id_ends_nothing(broker, version, other, error):
+def test_a_request_with_a_wrong_id_or_epoch_ends_no_transaction(broker, version, other, error):
     Producer(broker)
     producer = Producer(broker)
     producer.begin(0)
@@ -62,7 +62,7 @@ def test_who_is_not_the_producer_of_the_id_ends_nothing(broker, version, other, 
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_outcome_is_told_when_it_is_on_the_device(version, committed):
+def test_an_outcome_is_acknowledged_after_its_sync_before_its_marker(version, committed):
     """The response waits for the sync of the outcome, and not for the sync of the marker."""
     sync_ms = 50.0
     broker = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
@@ -81,7 +81,7 @@ def test_an_outcome_is_told_when_it_is_on_the_device(version, committed):
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_an_outcome_that_never_gets_to_the_device_is_not_told(version):
+def test_an_outcome_that_is_never_synced_is_not_acknowledged(version):
     sync_ms = 50.0
     broker = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
     producer = Producer(broker)
@@ -96,7 +96,7 @@ def test_an_outcome_that_never_gets_to_the_device_is_not_told(version):
     assert broker.assembly.broker.cluster.partition(LEDGER, 0).last_stable_offset == 0
 
 
-def test_the_next_transaction_of_the_second_generation_has_the_epoch_that_was_told(broker):
+def test_the_epoch_returned_by_version_5_begins_the_next_transaction(broker):
     producer = Producer(broker)
     for epoch in (0, 1, 2):
         assert (producer.epoch, producer.produce(0, version=12)[0]) == (epoch, E.NONE)

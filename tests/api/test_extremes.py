@@ -195,7 +195,7 @@ def player(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda each: each.name if isinstance(each, K) else each)
-def test_extremes_are_answered_and_hurt_nobody(player, caplog, key, version):
+def test_extreme_values_raise_no_exception_and_harm_no_other_client(player, caplog, key, version):
     for what, body in mutants(codec.request_class(key), version, BODIES[key]):
         with suppress(struct.error):  # before compact lengths there is no such request
             player.ask(key, version, body)
@@ -206,7 +206,7 @@ def test_extremes_are_answered_and_hurt_nobody(player, caplog, key, version):
 
 @pytest.mark.parametrize("length", [32_730, 32_731, 32_767])
 @pytest.mark.parametrize("version", [3, 9])
-def test_long_client_ids_are_answered_and_hurt_nobody(player, caplog, version, length):
+def test_long_client_ids_raise_no_exception_and_harm_no_other_client(player, caplog, version, length):
     body = {**BODIES[K.JOIN_GROUP], "group_instance_id": None}
     reply = player.ask(K.JOIN_GROUP, version, body, "c" * length)
     assert reply.error_code == ((79 if version == 9 else 0) if length == 32_730 else -1)
@@ -232,7 +232,7 @@ def test_strings_that_kafka_does_not_read_close_the_connection(player):
     assert player.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_767}).error_code == 25
 
 
-def test_a_large_commit_looks_at_the_group_before_each_portion(player, monkeypatch):
+def test_a_large_commit_checks_membership_before_each_portion(player, monkeypatch):
     monkeypatch.setattr(offset_commit, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(offset_commit, "BATCH_US", SHARE_US)
     joined = player.ask(K.JOIN_GROUP, 3, {**BODIES[K.JOIN_GROUP], "group_instance_id": None})

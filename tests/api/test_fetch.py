@@ -98,7 +98,7 @@ def test_the_first_batch_that_there_is_is_sent_however_large():
     assert ledger.sizes((1, {"partition_max_bytes": 1}), (2, {"partition_max_bytes": 1})) == [size_bytes, 0]
 
 
-def test_a_partition_gets_no_more_than_it_may_have_and_leaves_the_rest_to_others():
+def test_partition_max_bytes_leaves_bytes_for_other_partitions():
     ledger = Ledger(2)
     one = ledger.append(0)
     ledger.append(0)
@@ -108,7 +108,7 @@ def test_a_partition_gets_no_more_than_it_may_have_and_leaves_the_rest_to_others
 
 
 @pytest.mark.parametrize("spare", [True, False])
-def test_what_must_be_read_because_too_many_files_are_held_is_bounded(monkeypatch, spare):
+def test_a_response_bounds_the_batches_it_must_read_without_spare_files(monkeypatch, spare):
     """A response has at most 128 KiB of large batches that must be read; other batches are sent from the files."""
     if not spare:
         monkeypatch.setattr(MemoryFile, "slice", lambda *_: None)
@@ -124,7 +124,7 @@ def test_small_batches_are_read_however_much_is_held():
     assert ledger.sizes(*((index, {}) for index in range(8))) == size_bytes
 
 
-def test_what_a_partition_refuses_costs_the_others_nothing():
+def test_a_refused_partition_uses_none_of_max_bytes():
     ledger = Ledger(2)
     size_bytes = ledger.append(1)
     rows = ledger.rows((0, {"fetch_offset": 5}), (7, {}), (1, {}), max_bytes=size_bytes)
@@ -136,7 +136,7 @@ def test_what_a_partition_refuses_costs_the_others_nothing():
 
 
 @pytest.mark.parametrize("commit", [False, True])
-def test_who_reads_what_is_committed_waits_for_the_end_of_transactions_and_is_told_of_aborted_ones(commit):
+def test_read_committed_ends_at_open_transactions_and_lists_aborted_ones(commit):
     ledger = Ledger()
     plain = ledger.append()
     begun = ledger.append(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
@@ -156,7 +156,7 @@ def test_who_reads_what_is_committed_waits_for_the_end_of_transactions_and_is_to
 
 @pytest.mark.parametrize("version", [7, VERSION])
 @pytest.mark.parametrize(("session", "known"), [((0, -1), True), ((0, 0), True), ((0, 1), False), ((5, 0), False)])
-def test_there_are_no_sessions_and_who_asks_for_one_reads_without(version, session, known):
+def test_fetch_opens_no_session_and_refuses_an_unknown_one(version, session, known):
     ledger = Ledger()
     ledger.append()
     asking = message(ApiKey.FETCH, version, **build_fetch((0, {}), session_id=session[0], session_epoch=session[1]))
@@ -173,7 +173,7 @@ def test_there_are_no_sessions_and_who_asks_for_one_reads_without(version, sessi
     [(-1, E.NONE), (2, E.FENCED_LEADER_EPOCH), (3, E.NONE), (4, E.UNKNOWN_LEADER_EPOCH)],
 )
 @pytest.mark.parametrize("version", [9, VERSION])
-def test_who_names_a_leader_epoch_must_name_this_one(version, epoch, error):
+def test_an_older_or_later_leader_epoch_is_refused(version, epoch, error):
     ledger = Ledger()
     ledger.partitions[0].lead(3)
     size_bytes = ledger.append()
@@ -182,7 +182,7 @@ def test_who_names_a_leader_epoch_must_name_this_one(version, epoch, error):
     assert (row.high_watermark, row.log_start_offset) == ((-1, -1) if error else (1, 0))
 
 
-def test_a_wrong_leader_epoch_is_told_before_a_wrong_offset_and_at_once():
+def test_a_wrong_leader_epoch_is_refused_at_once_before_a_wrong_offset():
     ledger = Ledger()
     ledger.partitions[0].lead(3)
     before_ms = ledger.broker.schedule.now_ms
@@ -231,7 +231,7 @@ def test_a_large_fetch_that_waits_holds_nothing_of_its_request():
 
 
 @pytest.mark.parametrize("end", ["enough", "time"])
-def test_who_waits_is_answered_with_what_there_is_when_there_is_enough_or_the_time_is_over(end):
+def test_a_waiting_fetch_is_answered_at_min_bytes_or_after_max_wait(end):
     ledger = Ledger()
     size_bytes = ledger.append()
     enough = 2 * size_bytes if end == "enough" else 3 * size_bytes
@@ -273,7 +273,7 @@ def held_bytes(memory):
 
 
 @pytest.mark.parametrize("comes_behind", [None, fetch.ROWS_AT_ONCE - 1, fetch.ROWS_AT_ONCE])
-def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(monkeypatch, comes_behind):
+def test_a_large_fetch_returns_records_appended_while_it_checks(monkeypatch, comes_behind):
     ledger, max_wait_ms = Ledger(MANY), 1_000
     broker, look = ledger.broker, Partition.bytes_available
     batch = bytes(build_batch([(b"k", b"v")], timestamp_ms=START_MS))

@@ -58,7 +58,7 @@ def test_version_0_has_groups_only():
 @pytest.mark.parametrize(
     ("key_type", "topic"), [(FOR_GROUPS, "__consumer_offsets"), (FOR_TRANSACTIONS, "__transaction_state")]
 )
-def test_the_topic_behind_a_coordinator_is_made_for_whoever_asks_first(key_type, topic):
+def test_the_first_request_creates_the_internal_topic(key_type, topic):
     broker = MemoryBroker(**FEW)
     for _ in range(2):
         broker.call_when_ready(K.FIND_COORDINATOR, 1, key="k", key_type=key_type)
@@ -67,7 +67,7 @@ def test_the_topic_behind_a_coordinator_is_made_for_whoever_asks_first(key_type,
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_without_a_topic_behind_it_there_is_no_coordinator(version):
+def test_a_coordinator_whose_topic_cannot_be_created_is_unavailable(version):
     broker = MemoryBroker(**FEW)
     metadata = broker.assembly.broker.cluster.metadata_log.partition
     broker.turns.event(lambda: metadata.take_offline("no space"))

@@ -12,7 +12,7 @@ SESSION_MS = 10_000
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_is_heard_of_in_time_stays_a_member(broker, version):
+def test_a_member_stays_while_it_sends_heartbeats_within_the_timeout(broker, version):
     member = Member(broker).settle()
     for _ in range(3):
         broker.advance(SESSION_MS - 100.0)
@@ -35,12 +35,12 @@ def test_who_is_heard_of_in_time_stays_a_member(broker, version):
     ids=str,
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_is_no_member_of_this_generation_is_told_so(broker, version, given, error):
+def test_a_heartbeat_with_a_wrong_group_member_or_generation_is_refused(broker, version, given, error):
     assert Member(broker).settle().heartbeat(version, **given) is error
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_members_are_asked_to_join_again_while_the_group_rebalances(broker, version):
+def test_heartbeats_return_rebalance_in_progress_during_a_rebalance(broker, version):
     first, second = stable_pair(broker)
     Member(broker).post_join(3)
     assert first.heartbeat(version) is second.heartbeat(version) is E.REBALANCE_IN_PROGRESS
@@ -57,6 +57,6 @@ def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_a_coordinator_members_look_for_it(version):
+def test_a_heartbeat_without_a_coordinator_gets_not_coordinator(version):
     reply = MemoryBroker(**FEW).call(K.HEARTBEAT, version, group_id=GROUP, generation_id=1, member_id="m")
     assert reply.error_code == E.NOT_COORDINATOR

@@ -48,7 +48,7 @@ def test_each_operation_changes_one_config_and_leaves_the_others(broker, version
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, LEDGER), (BROKER, "1"), (BROKER, ""), (GROUP, "g")])
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_kind_of_resource_is_changed_or_only_looked_at(broker, version, kind, name, validate_only):
+def test_every_kind_of_resource_is_changed_or_only_validated(broker, version, kind, name, validate_only):
     key = {TOPIC: "retention.ms", BROKER: "log.retention.ms", GROUP: "consumer.session.timeout.ms"}[kind]
     asked = resource(kind, name, (key, SET, "50000"))
     assert alter(broker, version, asked, validate_only=validate_only) == [(kind, name, E.NONE)]
@@ -109,7 +109,7 @@ def test_a_resource_that_is_named_twice_is_refused_each_time(broker, version):
     assert own(broker) == {}
 
 
-def test_what_cannot_be_logged_is_not_in_force(broker):
+def test_a_change_that_cannot_be_logged_is_not_applied(broker):
     metadata = broker.assembly.broker.cluster.metadata_log.partition
     broker.turns.event(lambda: metadata.take_offline("no space"))
     told = alter(broker, 1, resource(TOPIC, LEDGER, GOOD), resource(TOPIC, ORDERS, GOOD))

@@ -23,7 +23,7 @@ def expecting(producer_id, epoch):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_idempotent_producer_gets_an_id_of_its_own_whatever_else_it_says(broker, version):
+def test_each_idempotent_producer_gets_a_new_id_and_epoch_0(broker, version):
     more = expecting(7, 3) if version in WITH_EXPECTATION else {}
     given = [init(broker, version, None, timeout_ms, **more) for timeout_ms in (60_000, 0, -1, 2**31 - 1)]
     assert len({producer_id for _, producer_id, _ in given}) == 4
@@ -50,7 +50,7 @@ def test_each_instance_of_a_transactional_id_has_the_next_epoch_of_its_producer_
     ],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_cannot_be_is_refused_without_a_producer(broker, version, name, timeout_ms, error):
+def test_an_empty_id_or_a_timeout_out_of_range_is_refused(broker, version, name, timeout_ms, error):
     found = init(broker, version, name, timeout_ms)
     assert found[0] is error and (found[1:] == (-1, -1)) == bool(error)
 
@@ -63,7 +63,7 @@ def test_a_producer_is_named_by_both_numbers_or_none(broker, version, name, half
 
 
 @pytest.mark.parametrize("version", WITH_EXPECTATION)
-def test_who_has_the_producer_goes_on_with_the_next_epoch_and_may_ask_again(broker, version):
+def test_a_repeated_epoch_bump_gets_the_same_epoch(broker, version):
     """KIP-360: a repeated request with the same id and epoch gets the same answer until another one bumps the epoch."""
     _, producer_id, epoch = init(broker, version)
     assert init(broker, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, 1)
@@ -76,7 +76,7 @@ FENCED = [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED), (5, E.PRODUCER_
 
 @pytest.mark.parametrize(("version", "error"), FENCED)
 @pytest.mark.parametrize("other", [(1, 0), (0, 1), (0, -1)], ids=["another id", "a later epoch", "an older epoch"])
-def test_who_has_another_producer_is_fenced_in_the_words_of_its_version(broker, version, error, other):
+def test_a_wrong_id_or_epoch_is_fenced_with_the_error_of_its_version(broker, version, error, other):
     for _ in range(3):
         _, producer_id, epoch = init(broker, version)
     assert init(broker, version, **expecting(producer_id + other[0], epoch + other[1])) == (error, -1, -1)
@@ -84,7 +84,7 @@ def test_who_has_another_producer_is_fenced_in_the_words_of_its_version(broker, 
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_before_version_3_nobody_can_claim_to_be_somebody(broker, version):
+def test_an_expected_id_and_epoch_are_ignored_before_version_3(broker, version):
     _, producer_id, _ = init(broker, version)
     assert init(broker, version, **expecting(producer_id + 9, 9)) == (E.NONE, producer_id, 1)
 

@@ -19,7 +19,7 @@ def join(member, version, **given):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_first_member_leads_and_learns_what_all_members_said(broker, version):
+def test_the_first_member_leads_and_gets_the_metadata_of_all_members(broker, version):
     member = Member(broker)
     reply = join(member, version, protocols=(("range", b"a"), ("sticky", b"b")))
     assert (reply.error_code, reply.generation_id, reply.protocol_name) == (E.NONE, 1, "range")
@@ -29,7 +29,7 @@ def test_a_first_member_leads_and_learns_what_all_members_said(broker, version):
 
 
 @pytest.mark.parametrize("version", KNOWN_ID_FIRST)
-def test_a_new_member_is_told_its_id_and_comes_back_with_it(broker, version):
+def test_a_new_member_gets_its_id_first_and_joins_with_it(broker, version):
     """KIP-394: a client that misses this response leaves no member in the group that others wait for."""
     member = Member(broker)
     told = member.join(version)
@@ -62,7 +62,7 @@ REFUSED = [
 @pytest.mark.parametrize(("given", "error"), REFUSED, ids=str)
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("version", [0, 3, 4, 9])
-def test_what_cannot_be_a_member_is_refused(broker, version, settled, given, error):
+def test_a_join_with_an_invalid_field_is_refused(broker, version, settled, given, error):
     if settled:
         Member(broker).settle()
     reply = Member(broker).join(version, **given)
@@ -88,7 +88,7 @@ def test_members_of_a_group_share_a_type_and_a_protocol(broker, given, fits):
     assert (first.finish_join().error_code, second.finish_join().error_code) == (E.NONE, E.NONE)
 
 
-def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(broker):
+def test_all_members_get_the_generation_and_the_leader_the_member_list(broker):
     first, second = stable_pair(broker)
     third = Member(broker)
     third.post_join(3, protocols=(("range", b"three"),))
@@ -105,7 +105,7 @@ def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(broker
 
 
 @pytest.mark.parametrize(("version", "waited_ms"), [(0, 10_000), (1, 60_000)])
-def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(broker, version, waited_ms):
+def test_a_rebalance_waits_for_an_absent_member_until_its_timeout(broker, version, waited_ms):
     """Version 1 has a rebalance timeout; before, the session timeout is used. The absent member sends heartbeats."""
     silent, other = Member(broker).settle(version=version), Member(broker)
     other.post_join(version)
@@ -120,7 +120,7 @@ def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(broker, ver
 
 
 @pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
-def test_a_static_leader_that_comes_back_may_skip_the_assignment_from_version_9_on(broker, version, skips):
+def test_a_static_leader_that_rejoins_skips_assignment_from_version_9_on(broker, version, skips):
     """KIP-814. Before, the response names the member's old id as leader, so that it does not assign."""
     old = Member(broker, instance_id="mine").settle(version=5)
     reply = Member(broker, instance_id="mine").join(version)
@@ -130,7 +130,7 @@ def test_a_static_leader_that_comes_back_may_skip_the_assignment_from_version_9_
     assert getattr(reply, "skip_assignment", False) is skips
 
 
-def test_a_group_that_is_full_takes_nobody():
+def test_a_full_group_refuses_a_new_member():
     broker = coordinating(group_max_size=1)
     Member(broker).settle()
     assert Member(broker).join(3).error_code == E.GROUP_MAX_SIZE_REACHED
@@ -157,7 +157,7 @@ def test_a_first_generation_waits_a_moment_for_others():
         ("somewhere", "/somewhere"),
     ],
 )
-def test_a_member_is_shown_with_the_address_that_it_came_from(broker, address, shown):
+def test_a_member_is_described_with_its_address_as_java_prints_it(broker, address, shown):
     """The address has the form of Java's `InetAddress.toString`."""
     Member(broker, address=address).settle()
     (group,) = broker.call(K.DESCRIBE_GROUPS, 0, groups=[GROUP]).groups

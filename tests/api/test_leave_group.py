@@ -71,13 +71,13 @@ def test_static_members_leave_by_their_name(broker, version, named, error):
 
 
 @pytest.mark.parametrize("version", SEVERAL)
-def test_nobody_may_leave(broker, version):
+def test_a_request_without_members_is_accepted(broker, version):
     Member(broker).settle()
     assert leave(broker, version) == (E.NONE, [])
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_who_has_left_has_left_when_it_is_on_the_device(flushing, version):
+def test_a_leave_is_acknowledged_after_its_sync(flushing, version):
     broker = flushing.broker
     broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     member = Member(broker)

@@ -56,7 +56,7 @@ def test_a_special_timestamp_is_known_from_its_version_on(broker, version, times
 
 @pytest.mark.parametrize("version", SERVED)
 @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
-def test_what_is_no_special_timestamp_is_known_in_no_version(broker, version, timestamp):
+def test_an_undefined_negative_timestamp_is_refused_in_every_version(broker, version, timestamp):
     assert find(broker, version, timestamp) == (E.UNSUPPORTED_VERSION, -1, -1)
 
 
@@ -69,12 +69,12 @@ def test_a_time_finds_the_first_record_that_is_no_older(broker, timestamp, offse
 
 @pytest.mark.parametrize(("epoch", "error"), [(-1, E.NONE), (0, E.NONE), (1, E.UNKNOWN_LEADER_EPOCH)])
 @pytest.mark.parametrize("version", [4, SERVED[-1]])
-def test_who_names_a_leader_epoch_must_name_this_one(broker, version, epoch, error):
+def test_a_later_leader_epoch_is_refused(broker, version, epoch, error):
     found = find(broker, version, -2, current_leader_epoch=epoch)
     assert found == ((error, -1, -1) if error else (E.NONE, 2, -1))
 
 
-def test_where_there_is_no_partition_there_is_no_offset(broker):
+def test_an_unknown_partition_has_no_offset(broker):
     topics = [{"name": name, "partitions": [{"partition_index": index, "timestamp": -1}]} for name, index in ABSENT]
     reply = broker.ask(ApiKey.LIST_OFFSETS, 1, message(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=topics))
     rows = [topic.partitions[0] for topic in reply.topics]

@@ -60,7 +60,7 @@ def test_every_id_is_listed_with_its_producer_and_its_state(broker, version):
     ],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_states_filter_and_those_that_do_not_exist_are_told(broker, version, states, found, unknown):
+def test_states_filter_and_unknown_states_are_returned(broker, version, states, found, unknown):
     error, rows, told = list_rows(broker, version, states)
     assert (error, {*rows}, told) == (E.NONE, found, unknown)
 

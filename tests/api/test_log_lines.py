@@ -65,7 +65,7 @@ def test_a_topic_that_is_made_and_deleted(broker, new_lines):
     assert new_lines() == ["Deleted topic ledger"]
 
 
-def test_who_has_which_epoch_and_whom_that_fences(broker, new_lines):
+def test_an_epoch_bump_and_the_requests_it_fences_are_logged(broker, new_lines):
     broker.create_topic("ledger")
     first = init(broker)
     new_lines()
@@ -105,7 +105,7 @@ def test_an_open_transaction_that_a_new_instance_ends(broker, new_lines):
     )
 
 
-def test_a_timeout_that_is_refused_with_the_option_that_says_so(broker, new_lines):
+def test_a_refused_transaction_timeout_is_logged_with_its_option(broker, new_lines):
     new_lines()
     assert init(broker, timeout_ms=3_600_000).error_code == E.INVALID_TRANSACTION_TIMEOUT
     assert new_lines() == [
@@ -204,7 +204,7 @@ def test_members_that_go_together_are_named_in_one_line(broker, new_lines):
     ],
     ids=["tls", "http", "http2", "nothing"],
 )
-def test_a_stranger_is_named(broker, new_lines, sent, named):
+def test_a_non_kafka_client_is_logged_with_the_reason_and_closed(broker, new_lines, sent, named):
     new_lines()
     client = broker.client("there:5")
     client._link.send(sent)
@@ -214,7 +214,7 @@ def test_a_stranger_is_named(broker, new_lines, sent, named):
     assert line.startswith("Closing the connection of there") and named in line
 
 
-def test_a_stranger_is_told_of_once_a_minute(broker, new_lines):
+def test_a_non_kafka_client_is_logged_once_a_minute(broker, new_lines):
     new_lines()
     for _ in range(5):
         client = broker.client("there")
@@ -237,7 +237,7 @@ def test_so_many_addresses_are_remembered_and_no_more():
     assert strangers.is_log_due("3", "HTTP", 1.0)
 
 
-def test_what_a_crash_left_is_told_of_and_what_is_sound_is_not(tmp_path, new_lines):
+def test_recovery_after_a_crash_is_logged_and_a_clean_load_is_not(tmp_path, new_lines):
     from ottla.broker.log.log_config import LogConfig
     from ottla.broker.log.log_loader import Start, load_log, new_log
     from ottla.broker.ports.disk import RealDisk

@@ -74,7 +74,7 @@ def test_many_rows_are_answered_in_shares(broker, case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_what_is_written_in_shares_is_what_is_written_at_once(broker, case, monkeypatch):
+def test_a_reply_encoded_in_shares_equals_one_encoded_at_once(broker, case, monkeypatch):
     key, version, fields = [*requests(reply.FEW_ROWS + 1)][case]
     in_shares = broker.serve(message(key, version, **fields), version)
     for module in (reply, add_partitions_to_txn):
@@ -83,7 +83,7 @@ def test_what_is_written_in_shares_is_what_is_written_at_once(broker, case, monk
     codec.decode_response(key, version, in_shares[4:])
 
 
-def test_names_are_looked_through_in_shares_and_the_last_mention_counts():
+def test_names_are_indexed_over_turns_and_the_last_mention_counts():
     broker, found = MemoryBroker(), []
     rows = [("twice", 1), *((f"name-{number}", 0) for number in range(MANY)), ("twice", 2)]
     looking = index_last_rows(broker.turns, rows, lambda row: row[0])
@@ -94,7 +94,7 @@ def test_names_are_looked_through_in_shares_and_the_last_mention_counts():
     assert [*last] == [name for name, _ in rows[:-1]] and last["twice"] == ("twice", 2)
 
 
-def test_members_leave_that_stand_far_apart_in_the_request():
+def test_members_far_apart_in_one_request_leave():
     broker = MemoryBroker(group_initial_rebalance_delay_ms=0)
     furnish(broker.ask, broker.advance, SMALL)
     for name in ("first", "last"):

@@ -11,7 +11,7 @@ from tests.api.callers import LEDGER, LEDGER_PARTITIONS, ORDERS
 from tests.memory_broker import MemoryBroker
 
 
-def test_a_topic_that_is_asked_for_by_two_ids_is_created_once():
+def test_a_topic_requested_with_two_ids_is_created_once():
     broker = MemoryBroker()
     topics = [{"name": "new", "topic_id": UUID(int=number)} for number in (7, 8)]
     reply = broker.ask(ApiKey.METADATA, 10, message(ApiKey.METADATA, 10, topics=topics, allow_auto_topic_creation=True))
@@ -40,7 +40,7 @@ def id_of(broker, name):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_this_broker_leads_every_partition(broker, version):
+def test_the_broker_leads_every_partition(broker, version):
     reply = metadata(broker, version, name_topics(LEDGER))
     parts = broker.assembly.broker
     told = [(each.node_id, each.host, each.port, each.rack) for each in reply.brokers]
@@ -64,12 +64,12 @@ def test_this_broker_leads_every_partition(broker, version):
 @pytest.mark.parametrize(
     ("version", "topics", "every"), [(0, [], True), (1, [], False), (1, None, True), (12, None, True), (12, [], False)]
 )
-def test_what_asks_for_all_topics(broker, version, topics, every):
+def test_all_topics_are_listed_for_null_or_an_empty_list_in_version_0(broker, version, topics, every):
     names = {topic.name for topic in metadata(broker, version, topics).topics}
     assert names == ({LEDGER, ORDERS, "__consumer_offsets", "__transaction_state"} if every else set())
 
 
-def test_internal_topics_are_told_apart(broker):
+def test_internal_topics_are_marked_as_internal(broker):
     found = {topic.name: topic.is_internal for topic in metadata(broker, 1).topics}
     assert found == {LEDGER: False, ORDERS: False, "__consumer_offsets": True, "__transaction_state": True}
 
@@ -96,7 +96,7 @@ def test_an_absent_topic_is_made_where_both_sides_want_it(allowed, option, versi
 
 
 @pytest.mark.parametrize("name", ["my_topic", "__cluster_metadata"])
-def test_a_topic_that_nobody_may_create_is_not_made(name):
+def test_auto_creation_of_an_invalid_or_colliding_name_is_refused(name):
     broker = MemoryBroker()
     broker.create_topic("my.topic")
     (row,) = metadata(broker, 4, name_topics(name), allow_auto_topic_creation=True).topics
@@ -110,7 +110,7 @@ def test_internal_topics_are_made_as_they_must_be():
 
 
 @pytest.mark.parametrize(("version", "nameless"), [(10, ""), (11, ""), (12, None)])
-def test_ids_stand_for_topics_from_version_10_on(broker, version, nameless):
+def test_topics_are_found_by_id_from_version_10_on(broker, version, nameless):
     strange, ledger_id = UUID(int=77), id_of(broker, LEDGER)
     rows = metadata(broker, version, [("", strange), ("", ledger_id)]).topics
     assert [(row.name, row.topic_id, E(row.error_code)) for row in rows] == [
@@ -120,7 +120,7 @@ def test_ids_stand_for_topics_from_version_10_on(broker, version, nameless):
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_what_is_named_twice_is_answered_once(broker, version):
+def test_a_topic_named_twice_is_returned_once(broker, version):
     """Below version 10 two rows cannot differ by topic id."""
     rows = metadata(broker, version, [*name_topics(ORDERS, LEDGER, ORDERS)]).topics
     assert [row.name for row in rows] == [ORDERS, LEDGER]
@@ -128,7 +128,7 @@ def test_what_is_named_twice_is_answered_once(broker, version):
 
 @pytest.mark.parametrize("asked_for", [False, True])
 @pytest.mark.parametrize("version", range(8, 13))
-def test_operations_are_told_to_who_asks_for_them_those_of_the_cluster_up_to_version_10(broker, version, asked_for):
+def test_operations_are_returned_on_request_the_clusters_up_to_version_10(broker, version, asked_for):
     include = {f"include_{what}_authorized_operations": asked_for for what in ("cluster", "topic")}
     reply = metadata(broker, version, name_topics(LEDGER, "none"), **include)
     of_topic = {3, 4, 5, 6, 7, 8, 10, 11} if asked_for else None
@@ -143,7 +143,7 @@ def test_a_topic_is_there_when_it_is_on_the_device(flushing):
     assert row.error_code == E.NONE
 
 
-def test_what_cannot_be_logged_is_not_made(broker):
+def test_auto_creation_that_cannot_be_logged_gets_a_storage_error(broker):
     parts = broker.assembly.broker
     broker.turns.event(lambda: parts.cluster.metadata_log.partition.take_offline("no space"))
     (row,) = metadata(broker, 4, name_topics("new"), allow_auto_topic_creation=True).topics

@@ -28,7 +28,7 @@ def test_a_request_is_counted_in_its_version(broker, metrics):
     assert metrics.apis[K.PRODUCE].time.count == 2
 
 
-def test_no_duration_is_measured_while_nobody_can_read_it(broker):
+def test_durations_are_not_measured_until_measuring_is_enabled(broker):
     producer = Producer(broker)
     producer.begin(0)
     producer.end()
@@ -50,7 +50,7 @@ def test_an_error_of_a_whole_request_is_counted_by_its_code(broker, metrics):
     assert metrics.apis[K.HEARTBEAT].errors == {E.UNKNOWN_MEMBER_ID: 1}
 
 
-def test_what_goes_in_and_out_is_counted_by_partition_and_in_all(broker, metrics):
+def test_bytes_and_records_are_counted_by_partition_and_in_total(broker, metrics):
     records = batch(3)
     produce(broker, records, partition=1)
     partition = broker.assembly.broker.cluster.partition(LEDGER, 1)
@@ -62,7 +62,7 @@ def test_what_goes_in_and_out_is_counted_by_partition_and_in_all(broker, metrics
     assert (metrics.bytes_in, metrics.records_in) == (len(records), 3)
 
 
-def test_what_was_not_appended_was_not_taken_in(broker, metrics):
+def test_duplicates_and_gaps_are_not_counted_as_records_in(broker, metrics):
     numbered = batch(producer_id=5, producer_epoch=0, base_sequence=0)
     produce(broker, numbered)
     produce(broker, numbered)
@@ -89,7 +89,7 @@ def test_a_transaction_that_times_out_is_aborted(broker, metrics):
     assert (metrics.transactions.aborted, metrics.transactions.timed_out) == (1, 1)
 
 
-def test_whoever_is_fenced_is_counted(broker, metrics):
+def test_fenced_requests_are_counted(broker, metrics):
     old = Producer(broker)
     old.begin(0)
     Producer(broker)
@@ -127,7 +127,7 @@ def test_a_sync_is_timed_and_the_batches_that_it_covers_are_counted():
     assert metrics.waits["sync"].ms > 0
 
 
-def test_connections_are_counted_as_they_come_and_while_they_stay(broker, metrics):
+def test_accepted_and_open_connections_are_counted(broker, metrics):
     accepted, here = metrics.connections_accepted, len(metrics.connections)
     client = broker.client()
     assert (metrics.connections_accepted, len(metrics.connections)) == (accepted + 1, here + 1)

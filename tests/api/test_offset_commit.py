@@ -31,7 +31,7 @@ def test_offsets_are_committed_when_they_are_on_the_device(flushing, version, gr
     assert fetch_offset(flushing.broker, group_id) == 5
 
 
-def test_where_nothing_is_committed_nothing_is_waited_for(flushing):
+def test_a_commit_for_an_unknown_partition_is_answered_without_a_sync(flushing):
     flushing.broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     flushing.broker.advance(1_000)
     client = flushing.broker.client()

@@ -55,7 +55,7 @@ def test_members_that_are_no_consumers_keep_all_of_them(broker):
     assert len(fetch_offsets(broker)) == 3
 
 
-def test_offsets_are_gone_when_that_is_on_the_device(flushing):
+def test_an_offset_deletion_is_acknowledged_after_its_sync(flushing):
     flushing.broker.create_topic(LEDGER)
     flushing.broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     commit(flushing.broker, (LEDGER, 0, 5))

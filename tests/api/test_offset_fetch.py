@@ -54,7 +54,7 @@ def fetch(broker, version, topics, group_id=GROUP, **more):
 
 
 @pytest.mark.parametrize("version", range(1, 9))
-def test_what_is_committed_is_told_in_the_order_asked_and_once(broker, version):
+def test_each_offset_is_returned_once_in_the_requested_order(broker, version):
     topics = build_topics((LEDGER, [1, 2, 1]), ("none", [0]), (ORDERS, []), (LEDGER, [0, 2]))
     epoch = 3 if version >= 5 else -1
     rows = [(1, E.NONE, (5, epoch, "said")), (2, E.NONE, NOTHING), (0, E.NONE, (4, -1, ""))]
@@ -63,7 +63,7 @@ def test_what_is_committed_is_told_in_the_order_asked_and_once(broker, version):
 
 
 @pytest.mark.parametrize("version", range(2, 9))
-def test_a_null_list_asks_for_everything(broker, version):
+def test_a_null_list_returns_all_offsets_of_the_group(broker, version):
     error, topics = fetch(broker, version, None)
     assert error is E.NONE
     assert {(name, row[0]): row[2][0] for name, rows in topics for row in rows} == {
@@ -75,7 +75,7 @@ def test_a_null_list_asks_for_everything(broker, version):
 
 
 @pytest.mark.parametrize("version", range(1, 9))
-def test_an_empty_list_asks_for_nothing_and_a_group_that_is_not_there_has_nothing(broker, version):
+def test_an_empty_list_or_an_unknown_group_has_no_offsets(broker, version):
     assert fetch(broker, version, []) == (E.NONE, [])
     rows = [(0, E.NONE, NOTHING)]
     assert fetch(broker, version, build_topics((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
@@ -83,7 +83,7 @@ def test_an_empty_list_asks_for_nothing_and_a_group_that_is_not_there_has_nothin
 
 @pytest.mark.parametrize("require_stable", [False, True])
 @pytest.mark.parametrize("version", range(1, 9))
-def test_who_wants_stable_offsets_is_told_where_there_are_none(broker, version, require_stable):
+def test_pending_offsets_are_unstable_if_required_from_version_7_on(broker, version, require_stable):
     """KIP-447, from version 7 on; only the partition of the transaction is affected."""
     producer = Producer(broker)
     producer.add_offsets()
@@ -99,7 +99,7 @@ def test_who_wants_stable_offsets_is_told_where_there_are_none(broker, version, 
     assert fetch_offsets(broker, (LEDGER, 0), stable=True) == {(LEDGER, 0): 8}
 
 
-def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(broker):
+def test_a_group_named_twice_is_answered_once_with_all_its_partitions(broker):
     groups = [
         {"group_id": "other", "topics": build_topics((LEDGER, [0]))},
         {"group_id": GROUP, "topics": build_topics((LEDGER, [1]))},
@@ -116,7 +116,7 @@ def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(br
     ]
 
 
-def test_a_mention_without_a_list_asks_for_everything_whatever_the_others_ask_for(broker):
+def test_a_null_list_overrides_other_lists_of_the_same_group(broker):
     groups = [{"group_id": GROUP, "topics": build_topics((LEDGER, [1]))}, {"group_id": GROUP, "topics": None}]
     (group,) = broker.call(K.OFFSET_FETCH, 8, groups=groups).groups
     assert sum(len(topic.partitions) for topic in group.topics) == 3
@@ -134,7 +134,7 @@ def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(ver
         assert topics == [(LEDGER, [(0, *refused), (1, *refused)]), (ORDERS, [(0, *refused)])]
 
 
-def test_what_is_read_is_on_the_device(flushing):
+def test_an_offset_is_returned_after_the_sync_of_its_commit(flushing):
     """A fetched offset must be durable, also if another client has committed it just before."""
     broker = flushing.broker
     broker.create_topic(LEDGER)

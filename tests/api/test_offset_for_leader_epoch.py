@@ -47,7 +47,7 @@ def test_the_largest_epoch_that_is_no_later_and_its_end(broker, version, epoch, 
     [(-1, E.NONE), (6, E.NONE), (5, E.FENCED_LEADER_EPOCH), (7, E.UNKNOWN_LEADER_EPOCH)],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_names_the_leaders_epoch_must_name_this_one(broker, version, current, error):
+def test_an_older_or_later_current_leader_epoch_is_refused(broker, version, current, error):
     assert find(broker, version, (0, 0, current)) == [(0, error, UNDEFINED if error else (0, 2))]
 
 
@@ -59,7 +59,7 @@ def test_each_mention_is_answered(broker, version):
     assert find(broker, version, (0, 0, -1), topic="none") == [(0, E.UNKNOWN_TOPIC_OR_PARTITION, UNDEFINED)]
 
 
-def test_a_partition_that_is_offline_says_so(broker):
+def test_an_offline_partition_gets_a_storage_error(broker):
     partition = broker.assembly.broker.cluster.partition(ORDERS, 0)
     broker.turns.event(lambda: partition.take_offline("gone"))
     assert find(broker, 4, (0, 0, 9), topic=ORDERS) == [(0, E.KAFKA_STORAGE_ERROR, UNDEFINED)]

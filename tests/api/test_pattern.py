@@ -140,14 +140,14 @@ _EXPRESSIONS = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(_EXPRESSIONS, st.lists(st.text("ab1-\n", max_size=6), min_size=1, max_size=5))
-def test_it_agrees_with_pythons_own_where_both_have_the_syntax(expression, texts):
+def test_patterns_match_as_in_pythons_re_where_both_share_the_syntax(expression, texts):
     pattern = compile_pattern(expression)
     own = re.compile(expression.replace("$", r"\Z"), re.ASCII)
     for text in texts:
         assert pattern.matches(text) == (own.fullmatch(text) is not None), text
 
 
-def test_what_makes_others_backtrack_is_matched():
+def test_a_nested_repetition_is_matched_without_backtracking():
     assert not compile_pattern("(a+)+(a|aa)*b").matches("a" * 30_000)
 
 
@@ -155,7 +155,7 @@ def test_what_makes_others_backtrack_is_matched():
     "text",
     ["a" * 1025, "((a{1000}){1000}){1000}", r"\b?" + "a?" * 4000, r"\pL" * 65, r"\pL{1000}"],
 )
-def test_what_would_be_too_large_is_refused(text):
+def test_a_pattern_that_is_too_large_is_refused(text):
     with pytest.raises(PatternError):
         compile_pattern(text)
 

@@ -41,7 +41,7 @@ def row_of(reply):
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_is_flushed_is_acknowledged_when_it_is_on_the_device(flushing, acks):
+def test_a_flushed_batch_is_acknowledged_after_its_sync(flushing, acks):
     flushing.broker.create_topic("ledger")
     assert row_of(flushing.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 0)
     assert row_of(flushing.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 1)
@@ -63,7 +63,7 @@ def test_a_duplicate_is_acknowledged_no_earlier_than_what_it_repeats(flushing, a
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_is_not_flushed_is_acknowledged_at_once(acks):
+def test_a_batch_that_is_not_flushed_is_acknowledged_at_once(acks):
     broker = MemoryBroker(sync_ms=1_000.0)
     broker.create_topic("ledger")
     client = broker.client()
@@ -155,7 +155,7 @@ def test_a_batch_in_the_log_that_is_answered_with_an_error_is_not_pushed_out_of_
 
 
 @pytest.mark.parametrize("calls", [("append",), ("open", "read", "write", "list")], ids=["append", "others"])
-def test_what_is_refused_for_want_of_a_descriptor_is_not_in_the_log(life, calls):
+def test_a_lack_of_descriptors_keeps_the_partition_online_for_a_retry(life, calls):
     """A batch that is in the log is a duplicate, also when no file can be opened."""
     partition = life.assembly.broker.cluster.partition("ledger", 0)
     assert rows_of(life, [build_produce(0)]) == [(E.NONE, 0)]
@@ -196,7 +196,7 @@ def deletion(name):
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-def test_what_was_sent_to_a_topic_id_is_not_appended_to_the_next_topic_of_the_name(begin_life, monkeypatch, made_again):
+def test_a_batch_for_a_topic_id_is_not_appended_to_a_recreated_topic(begin_life, monkeypatch, made_again):
     life = begin_life(flushing=False)
     script = Script.on(life)
     script.make_topic(("scratch", 3))

@@ -77,7 +77,7 @@ def lines(caplog):
     return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("ottla.broker.api.")]
 
 
-def test_one_that_differs_is_acknowledged_and_told_of(lines):
+def test_a_differing_duplicate_is_acknowledged_and_logged(lines):
     ledger = Ledger(refuse=False)
     assert ledger.send(batch(sequence=5)) == (E.NONE, 0)
     assert ledger.send(batch(OTHERS, sequence=5)) == (E.NONE, 0)
@@ -88,7 +88,7 @@ def test_one_that_differs_is_acknowledged_and_told_of(lines):
     assert line.endswith("the batch at offset 0; 1 such batches since the start")
 
 
-def test_one_that_differs_is_refused_where_that_is_wanted(lines):
+def test_a_differing_duplicate_is_refused_if_configured(lines):
     ledger = Ledger(refuse=True)
     ledger.send(batch())
     ledger.send(batch(sequence=2))
@@ -101,7 +101,7 @@ def test_one_that_differs_is_refused_where_that_is_wanted(lines):
     assert line == f"Refused Produce v9 of client:0: 'ledger'-0 INVALID_RECORD: {row.error_message}"
 
 
-def test_its_producer_goes_on_behind_a_refusal():
+def test_a_producer_continues_after_a_refused_duplicate():
     ledger = Ledger(refuse=True)
     ledger.send(batch())
     assert ledger.send(batch(OTHERS))[0] is E.INVALID_RECORD
@@ -109,7 +109,7 @@ def test_its_producer_goes_on_behind_a_refusal():
     assert ledger.send(batch(OTHERS, sequence=2)) == (E.NONE, 2)
 
 
-def test_one_line_tells_of_a_request(lines):
+def test_several_differing_duplicates_of_a_request_are_logged_in_one_line(lines):
     ledger = Ledger(refuse=False, partitions=3)
     ledger.rows(*[batch()] * 3)
     assert [row.error_code for row in ledger.rows(batch(), batch(OTHERS), batch(OTHERS))] == [0, 0, 0]
@@ -117,7 +117,7 @@ def test_one_line_tells_of_a_request(lines):
     assert "'ledger'-1: producer 7" in line and line.endswith("(and 1 more); 2 such batches since the start")
 
 
-def test_without_a_reply_it_is_told_of_too(lines):
+def test_a_differing_duplicate_with_acks_0_is_logged(lines):
     ledger = Ledger(refuse=False)
     ledger.send(batch())
     ledger.broker.serve(ledger.request(batch(OTHERS), acks=0), 9)
@@ -162,7 +162,7 @@ def test_a_retry_of_the_same_bytes_is_not_read(monkeypatch, lines):
 
 @pytest.mark.parametrize("kept", ["producer", *(name for codec, name in NAMES.items() if codec), "uncompressed"])
 @pytest.mark.parametrize("codec", NAMES)
-def test_a_retry_with_another_clock_is_the_same_whatever_the_topics_codec(kept, codec, lines):
+def test_a_retry_with_other_timestamps_is_the_same_for_every_codec(kept, codec, lines):
     ledger = Ledger(refuse=True, compression_type=kept)
     ledger.send(batch(RECORDS * 300, compression=codec))
     assert ledger.send(batch(RECORDS * 300, compression=codec, timestamp_ms=START_MS + 5)) == (E.NONE, 0)
@@ -192,7 +192,7 @@ def test_null_is_not_empty(one, other):
 # --- batches that cannot be compared ----------------------------------------------------------------------------------
 
 
-def test_what_is_deleted_is_not_compared(lines):
+def test_a_duplicate_of_a_deleted_batch_is_not_compared(lines):
     ledger = Ledger(refuse=True)
     ledger.send(batch())
     ledger.partition.raise_log_start(1)
@@ -251,7 +251,7 @@ def test_a_log_that_changes_while_it_is_read_is_not_compared(monkeypatch, change
     assert len(reads) == 1 and (ledger.counted, lines()) == (0, [])
 
 
-def test_what_there_is_no_room_for_is_not_compared(lines):
+def test_a_duplicate_that_exceeds_the_memory_is_not_compared(lines):
     ledger = Ledger(refuse=True)
     ledger.send(batch([(b"k", bytes(100_000))]))
     ledger.broker.memory.replies.limit_bytes = 300_000
@@ -283,7 +283,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("codec", NAMES)
 @pytest.mark.parametrize("kind", BOMBS)
-def test_one_that_is_large_holds_nobody(kind, codec):
+def test_a_large_duplicate_is_compared_in_short_turns(kind, codec):
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
     broker = ledger.broker
     one, other = (batch(records, compression=codec) for records in BOMBS[kind])
@@ -295,7 +295,7 @@ def test_one_that_is_large_holds_nobody(kind, codec):
 
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("kind", BOMBS)
-def test_who_hangs_up_takes_the_comparison_along(kind, codec):
+def test_a_disconnect_during_a_comparison_frees_its_memory(kind, codec):
     """The client may disconnect after any number of events."""
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
     broker, memory = ledger.broker, ledger.broker.memory.replies

@@ -96,7 +96,7 @@ def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, c
         ]
 
 
-def test_what_was_validated_for_other_settings_is_done_again(desk, make_partition):
+def test_a_batch_validated_for_an_old_codec_is_recompressed(desk, make_partition):
     partition = make_partition(LogConfig(max_message_bytes=1 << 25, compression_type="gzip"))
     data = large_batch(0)
     desk.check(partition, data)
@@ -136,7 +136,7 @@ def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, s
 
 
 @pytest.mark.parametrize(("claimed", "cost_us"), [(50, 50 * RECORD_US), (-(2**31), 0), (1_000, 0)])
-def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk, make_partition, claimed, cost_us):
+def test_an_immediate_check_charges_per_record_unless_the_count_is_false(desk, make_partition, claimed, cost_us):
     partition = make_partition(LogConfig())
     data = large_batch(0, count=50)
     data = assemble(
@@ -151,7 +151,7 @@ def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk,
     assert desk.turns.charged_us - before_us == cost_us
 
 
-def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_partition):
+def test_a_short_batch_is_checked_and_recompressed_within_one_turn(desk, make_partition):
     partition = make_partition(LogConfig(compression_type="gzip"))
     data = large_batch(0, count=50)
     desk.check(partition, data)
@@ -161,7 +161,7 @@ def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_par
     assert read_header(partition.read(0, 1 << 20).records).compression == GZIP
 
 
-def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, make_partition, monkeypatch):
+def test_recompression_for_changed_settings_runs_in_a_worker(desk, make_partition, monkeypatch):
     partition = make_partition(LogConfig(max_message_bytes=1 << 25))
     data = large_batch(0)
     desk.check(partition, data)
@@ -190,7 +190,7 @@ def of_one_batch(topic, batch):
 
 
 @pytest.mark.parametrize(("count", "record_bytes"), [(3, MIB), (16_000, 128)], ids=["few records", "many records"])
-def test_who_hangs_up_over_a_large_batch_leaves_memory_and_gate_to_the_others(count, record_bytes):
+def test_a_disconnect_during_a_large_batch_frees_its_memory_and_gate(count, record_bytes):
     """After any number of events: while it waits for the gate, memory or a worker, and while it yields."""
     broker = MemoryBroker(queued_max_request_bytes=16 * MIB)
     for topic, compression in ("anew", "zstd"), ("kept", "producer"):

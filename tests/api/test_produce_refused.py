@@ -54,20 +54,20 @@ def test_a_partition_is_refused_and_its_neighbours_are_not(broker, version, row,
 
 @pytest.mark.parametrize(("more_bytes", "error"), [(0, E.NONE), (1, E.MESSAGE_TOO_LARGE)])
 @pytest.mark.parametrize("version", [3, 9])
-def test_a_batch_may_be_as_large_as_the_topic_says(broker, version, more_bytes, error):
+def test_a_batch_larger_than_max_message_bytes_is_refused(broker, version, more_bytes, error):
     broker.create_topic("small", max_message_bytes=str(len(SOUND) - more_bytes))
     (row,) = ask(broker, version, ("small", 0, SOUND))
     assert (row.error_code, row.base_offset) == (error, -1 if error else 0)
 
 
-def test_size_is_looked_at_before_anything_that_is_in_the_batch(broker):
+def test_the_batch_size_is_checked_before_the_crc(broker):
     """As in `UnifiedLog.analyzeAndValidateRecords`: the CRC is checked after the size."""
     broker.create_topic("small", max_message_bytes=str(len(SOUND) - 1))
     (row,) = ask(broker, 9, ("small", 0, flip_bit(len(SOUND) - 1)))
     assert row.error_code == E.MESSAGE_TOO_LARGE
 
 
-def test_what_follows_a_sound_batch_is_no_part_of_it(broker):
+def test_bytes_after_a_batch_are_refused_but_not_as_too_large(broker):
     """Bytes after the batch do not count towards its size, and are refused as more than one batch."""
     broker.create_topic("small", max_message_bytes=str(len(SOUND)))
     (row,) = ask(broker, 9, ("small", 0, SOUND + SOUND))
@@ -124,7 +124,7 @@ def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_
     ],
     ids=["an older epoch", "a later epoch", "another id"],
 )
-def test_who_is_not_the_producer_of_the_id_writes_nothing(broker, version, ours, error):
+def test_a_transactional_batch_with_a_wrong_id_or_epoch_is_refused(broker, version, ours, error):
     """The error is never PRODUCER_FENCED: producers expect it only from the coordinator of their transaction."""
     Producer(broker)
     producer = Producer(broker)

@@ -57,20 +57,20 @@ def _records(reply):
 # --- bytes produced ---------------------------------------------------------------------------------------------------
 
 
-def test_who_produces_within_the_quota_is_not_throttled(broker):
+def test_a_producer_within_its_quota_is_not_throttled(broker):
     _limit(broker, PRODUCER, 1_100.0)
     assert _ask(broker, broker.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-def test_who_produces_too_much_is_told_for_how_long_it_waits(broker, version):
+def test_a_producer_over_its_quota_gets_a_throttle_time(broker, version):
     _limit(broker, PRODUCER, 500.0)
     reply = _ask(broker, broker.client(), K.PRODUCE, version, **_produce())
     assert reply.responses[0].partition_responses[0].error_code == E.NONE
     assert 10_000 < reply.throttle_time_ms < 11_000
 
 
-def test_nothing_is_served_to_who_is_throttled_until_its_time_is_over(broker):
+def test_a_throttled_client_is_not_served_before_its_throttle_time_ends(broker):
     _limit(broker, PRODUCER, 500.0)
     client = broker.client()
     throttle_ms = _ask(broker, client, K.PRODUCE, 9, **_produce()).throttle_time_ms
@@ -81,7 +81,7 @@ def test_nothing_is_served_to_who_is_throttled_until_its_time_is_over(broker):
     assert len(client.replies) == 2 and not client.closed
 
 
-def test_others_are_served_meanwhile(broker):
+def test_other_clients_are_served_while_one_is_throttled(broker):
     _limit(broker, PRODUCER, 500.0)
     client = broker.client()
     _ask(broker, client, K.PRODUCE, 9, **_produce())
@@ -90,7 +90,7 @@ def test_others_are_served_meanwhile(broker):
     assert len(other.replies) == 1
 
 
-def test_who_is_not_answered_is_throttled_too(broker):
+def test_a_producer_with_acks_0_is_throttled(broker):
     _limit(broker, PRODUCER, 500.0)
     client = broker.client()
     client.post(K.PRODUCE, 9, **_produce(acks=0))
@@ -113,14 +113,14 @@ def test_the_user_counts_where_its_quota_is_set(broker):
     assert _ask(broker, broker.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
 
 
-def test_without_the_quota_nobody_is_throttled_any_more(broker):
+def test_a_removed_quota_no_longer_throttles(broker):
     _limit(broker, PRODUCER, 500.0)
     _limit(broker, PRODUCER, None)
     assert not broker.assembly.broker.quotas.enabled
     assert _ask(broker, broker.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
 
 
-def test_what_was_throttled_is_counted(broker):
+def test_throttled_requests_and_their_throttle_times_are_counted(broker):
     _limit(broker, PRODUCER, 500.0)
     reply = _ask(broker, broker.client(), K.PRODUCE, 9, **_produce())
     counted = broker.assembly.broker.quotas.throttled
@@ -131,7 +131,7 @@ def test_what_was_throttled_is_counted(broker):
 # --- connections that are throttled -----------------------------------------------------------------------------------
 
 
-def test_who_hangs_up_while_it_is_throttled_is_let_go(broker):
+def test_a_throttled_client_that_disconnects_is_removed(broker):
     _limit(broker, PRODUCER, 1.0)
     client = broker.client()
     _ask(broker, client, K.PRODUCE, 9, **_produce())
@@ -163,7 +163,7 @@ def test_a_broker_that_drains_does_not_wait_for_who_is_throttled(broker):
     assert client.closed
 
 
-def test_who_is_throttled_for_long_is_not_taken_for_idle(broker):
+def test_a_throttled_connection_is_not_closed_as_idle(broker):
     _limit(broker, PRODUCER, 1.0)
     client = broker.client()
     _ask(broker, client, K.PRODUCE, 9, **_produce())
@@ -181,7 +181,7 @@ def _fill(broker, batches=4):
         broker.call(K.PRODUCE, 9, **_produce())
 
 
-def test_who_fetches_too_much_gets_nothing_and_waits_and_then_goes_on(broker):
+def test_a_fetch_over_the_quota_is_empty_until_its_throttle_time_ends(broker):
     _fill(broker)
     _limit(broker, CONSUMER, 2_000.0)
     client = broker.client()
@@ -195,7 +195,7 @@ def test_who_fetches_too_much_gets_nothing_and_waits_and_then_goes_on(broker):
     assert any(_records(reply) for reply in replies)
 
 
-def test_no_more_is_fetched_at_once_than_the_quota_has_room_for(broker):
+def test_a_fetch_returns_no_more_than_the_quota_allows(broker):
     _fill(broker)
     _limit(broker, CONSUMER, 2_500.0)
     reply = _ask(broker, broker.client(), K.FETCH, 12, **_fetch(min_bytes=1 << 20, max_wait_ms=60_000))
@@ -217,7 +217,7 @@ def test_a_batch_larger_than_the_quota_is_read_and_waited_for(broker):
 
 
 @pytest.mark.parametrize(("key", "version"), [(K.API_VERSIONS, 0), (K.API_VERSIONS, 4), (K.METADATA, 12)])
-def test_who_takes_too_much_of_the_time_is_throttled_for_a_second_at_most(broker, key, version):
+def test_a_client_over_its_request_quota_is_throttled_for_at_most_1_s(broker, key, version):
     fields = {"topics": None} if key == K.METADATA else {}
     if version == 4:
         fields = {"client_software_name": "a", "client_software_version": "1"}
@@ -243,7 +243,7 @@ def test_time_that_a_handler_waits_is_not_taken(broker):
         assert _ask(broker, client, K.FETCH, 12, **_fetch(max_wait_ms=500)).throttle_time_ms == 0
 
 
-def test_what_others_take_meanwhile_is_theirs(broker):
+def test_a_waiting_fetch_is_not_charged_for_time_used_by_others(broker):
     _limit(broker, REQUESTS, 0.05)
     client = broker.client()
     client.send(K.FETCH, 12, **_fetch(max_wait_ms=500))
@@ -325,6 +325,6 @@ def test_a_topic_that_is_made_by_asking_for_it_counts(broker):
     assert found.count(E.NONE) >= 2 and E.UNKNOWN_TOPIC_OR_PARTITION in found
 
 
-def test_a_broker_without_quotas_asks_nothing(broker):
+def test_a_broker_without_quotas_has_quotas_disabled(broker):
     assert broker.ask(K.API_VERSIONS, 0, message(K.API_VERSIONS, 0)).error_code == E.NONE
     assert not broker.assembly.broker.quotas.enabled

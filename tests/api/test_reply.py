@@ -101,7 +101,7 @@ def test_a_reply_with_long_rows_is_in_pieces():
     assert len(reply.buffers) > 15
 
 
-def test_what_is_built_is_counted_once_and_held_until_it_is_sent():
+def test_a_reply_holds_memory_for_its_bytes_once_until_it_is_sent():
     rig = Rig()
     topics = [(f"t{number}", ["x" * 1000] * 40) for number in range(50)]
     reply, _ = rig.run(rig.reply(topics))
@@ -112,7 +112,7 @@ def test_what_is_built_is_counted_once_and_held_until_it_is_sent():
     assert rig.memory.replies.held_bytes == 0
 
 
-def test_a_small_reply_asks_for_no_memory():
+def test_a_small_reply_reserves_no_memory():
     rig = Rig()
     reply, took = rig.run(rig.reply([("t", ["x" * 1000] * (FREE_BYTES // 1100))]))
     assert (reply.reservation, rig.memory.replies.held_bytes, took) == (None, 0, 1)
@@ -156,7 +156,7 @@ def test_an_error_message_that_quotes_a_long_name_is_cut_short(version):
     assert len(rows.out) < 1_100
 
 
-def test_the_error_of_the_whole_request_is_told_beside_the_bytes():
+def test_an_encoded_reply_has_the_error_code_of_the_whole_request():
     reply = encode_reply(request(), error_code=ErrorCode.INVALID_REQUEST)
     assert reply.error_code is ErrorCode.INVALID_REQUEST
     assert message_of(reply, OFFSETS, VERSION).error_code == ErrorCode.INVALID_REQUEST

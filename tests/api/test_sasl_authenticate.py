@@ -68,7 +68,7 @@ class Steps:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_who_is_let_in_is_served(guest, version):
+def test_a_client_with_a_valid_token_is_served(guest, version):
     assert guest.versions().error_code == 0 and guest.handshake().error_code == 0
     reply = guest.token(version=version)
     assert (reply.error_code, reply.error_message, reply.auth_bytes) == (0, None, b"")
@@ -85,7 +85,7 @@ def test_tokens_may_be_frames_of_their_own(guest):
 @pytest.mark.parametrize(
     "token", [WRONG, b"\0nobody\0x", b"", b"\0\0\0", b"\xff" * 1_000, b"bob\0alice\0in wonderland"]
 )
-def test_who_is_not_let_in_hears_of_it_later_and_is_closed(guest, caplog, token):
+def test_a_failed_login_is_answered_after_a_delay_and_closed(guest, caplog, token):
     guest.handshake()
     assert guest.token(token, for_ms=DELAY_MS - 10) is None and not guest.closed
     guest.broker.advance(20)
@@ -100,7 +100,7 @@ def test_who_is_not_let_in_hears_of_it_later_and_is_closed(guest, caplog, token)
     assert "hunter2" not in line and "wonderland" not in line
 
 
-def test_nobody_is_told_who_has_a_name(broker):
+def test_a_failed_login_does_not_reveal_whether_the_user_exists(broker):
     told = set()
     for token in (WRONG, b"\0nobody\0hunter2"):
         guest = Guest(broker)
@@ -117,7 +117,7 @@ def test_a_failed_token_of_its_own_is_closed_without_an_answer(guest, caplog, to
     assert "SaslAuthenticate: Failed authentication: " in caplog.text and "hunter2" not in caplog.text
 
 
-def test_what_is_pipelined_behind_a_failed_login_is_not_served(broker):
+def test_a_request_pipelined_after_a_failed_login_is_not_served(broker):
     guest = Guest(broker)
     guest.handshake()
     asked = [codec.encode_request(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=WRONG), 2, 1, "c")]
@@ -146,7 +146,7 @@ def test_the_client_reads_the_general_sentence_and_the_log_the_reason(broker, ca
     assert "Failed authentication: the token is x" in caplog.text
 
 
-def test_who_hangs_up_while_its_login_waits_leaves_nothing_behind(broker):
+def test_a_client_that_disconnects_during_its_login_is_not_counted(broker):
     steps = Steps(broker)
     guest = Guest(broker)
     guest.handshake("STEPS")
@@ -157,7 +157,7 @@ def test_who_hangs_up_while_its_login_waits_leaves_nothing_behind(broker):
     assert broker.bugs == [] and (steps.counts.logged_in, steps.counts.failed) == (0, 0)
 
 
-def test_behind_the_login_a_token_is_an_illegal_state(guest):
+def test_a_token_after_the_login_is_an_illegal_state(guest):
     assert guest.log_in()
     reply = guest.token()
     assert reply.error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -183,7 +183,7 @@ def test_an_option_limits_the_session_of_a_mechanism():
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_who_has_not_logged_in_anew_is_closed_at_its_next_request(broker, caplog, version):
+def test_an_expired_session_is_closed_at_its_next_request(broker, caplog, version):
     steps = Steps(broker, reauth_ms=5_000)
     guest = Guest(broker)
     guest.handshake("STEPS", version)
@@ -200,7 +200,7 @@ def test_who_has_not_logged_in_anew_is_closed_at_its_next_request(broker, caplog
 
 
 @pytest.mark.parametrize("after_ms", [2_000, 6_000])
-def test_who_logs_in_anew_is_served_on(broker, after_ms):
+def test_a_client_that_reauthenticates_is_served(broker, after_ms):
     steps = Steps(broker, reauth_ms=5_000)
     guest = Guest(broker)
     assert guest.handshake("STEPS").error_code == 0 and guest.token(b"zoe").session_lifetime_ms == 5_000
@@ -212,7 +212,7 @@ def test_who_logs_in_anew_is_served_on(broker, after_ms):
     assert guest.works() and (steps.counts.logged_in, steps.counts.logged_in_again) == (1, 1)
 
 
-def test_nobody_logs_in_anew_twice_in_a_second(broker):
+def test_a_second_reauthentication_within_one_second_is_refused(broker):
     Steps(broker, reauth_ms=5_000)
     guest = Guest(broker)
     guest.handshake("STEPS")
@@ -245,7 +245,7 @@ def test_a_new_login_must_be_by_the_same_mechanism(broker, caplog):
     assert "'OTHER' requested by client is not supported for re-authentication of mechanism 'STEPS'" in caplog.text
 
 
-def test_a_new_login_that_fails_says_so(broker):
+def test_a_failed_reauthentication_is_named_as_such_in_the_error(broker):
     Steps(broker, reauth_ms=5_000)
     guest = Guest(broker)
     guest.handshake("STEPS")
@@ -255,7 +255,7 @@ def test_a_new_login_that_fails_says_so(broker):
     assert guest.token(b"x", for_ms=REFUSED_MS).error_message == told and guest.closed
 
 
-def test_while_it_logs_in_anew_nothing_else_is_served(broker):
+def test_other_requests_during_a_reauthentication_are_refused(broker):
     Steps(broker, reauth_ms=5_000)
     guest = Guest(broker)
     guest.handshake("STEPS")
@@ -271,7 +271,7 @@ def test_each_connection_is_of_its_own_user(broker):
 
 
 @pytest.mark.parametrize("token", [None, ALICE, WRONG])
-def test_nothing_refers_to_a_connection_that_has_ended(broker, token):
+def test_no_object_of_the_broker_refers_to_a_closed_connection(broker, token):
     """A reference cycle may be frozen before it is collected (`ottla/broker/collector.py`), and then leak."""
     guest = Guest(broker)
     if token is not None:

@@ -31,7 +31,7 @@ def test_a_mechanism_that_is_enabled_may_be_chosen(guest, version):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_another_mechanism_is_told_of_those_that_are_enabled_and_closed(guest, caplog, version):
+def test_an_unsupported_mechanism_gets_the_enabled_ones_and_is_closed(guest, caplog, version):
     assert guest.handshake("GSSAPI", version, for_ms=DELAY_MS - 10) is None and not guest.closed
     guest.broker.advance(20)
     (frame,) = guest.frames()
@@ -58,7 +58,7 @@ def test_a_long_name_of_a_mechanism_does_not_fill_the_log(guest, caplog):
     ],
 )
 @pytest.mark.parametrize("first", [(), ("versions",)])
-def test_nothing_else_is_served_before_the_handshake(guest, caplog, first, api_key, version, fields):
+def test_a_request_before_the_handshake_closes_the_connection(guest, caplog, first, api_key, version, fields):
     for call in first:
         assert getattr(guest, call)().error_code == 0
     assert guest.ask(api_key, version, **fields) is None and guest.closed
@@ -66,12 +66,12 @@ def test_nothing_else_is_served_before_the_handshake(guest, caplog, first, api_k
     assert f"{api_key.title} v{version}: Unexpected Kafka request of type {api_key.name} during SASL handshake." in line
 
 
-def test_an_api_that_nobody_knows_closes(guest, caplog):
+def test_an_unknown_api_key_closes_the_connection(guest, caplog):
     guest.frame(b"\x03\xe7\0\0\0\0\0\1\xff\xff")
     assert guest.closed and "Unexpected Kafka request of type 999" in caplog.text
 
 
-def test_what_is_no_request_closes(broker):
+def test_a_malformed_frame_closes_the_connection(broker):
     for frame in (b"", b"\0", b"\x60\x82\1\2" * 20, b"\xff" * 100):
         guest = Guest(broker)
         guest.frame(frame)
@@ -79,14 +79,14 @@ def test_what_is_no_request_closes(broker):
     assert broker.bugs == []
 
 
-def test_versions_are_told_once_before_the_handshake(guest, caplog):
+def test_api_versions_is_served_once_before_the_handshake(guest, caplog):
     told = guest.versions()
     assert {(row.api_key, row.min_version, row.max_version) for row in told.api_keys} >= {(17, 0, 1), (36, 0, 2)}
     assert guest.versions() is None and guest.closed
     assert "Unexpected Kafka request of type API_VERSIONS during SASL handshake" in caplog.text
 
 
-def test_versions_may_be_asked_for_anew_in_one_that_is_served(guest):
+def test_api_versions_may_be_repeated_after_an_unsupported_version(guest):
     asked = message(ApiKey.API_VERSIONS, 4, client_software_name="x", client_software_version="1")
     frame = bytearray(codec.encode_request(asked, 4, 1, "client"))
     frame[6:8] = b"\0\x7f"  # the version
@@ -108,21 +108,21 @@ def test_between_handshake_and_token_nothing_else_is_served(guest, caplog):
     assert "Unexpected Kafka request of type API_VERSIONS during SASL authentication." in caplog.text
 
 
-def test_who_has_logged_in_for_ever_is_told_that_it_has(guest):
+def test_a_handshake_after_a_login_without_expiry_is_an_illegal_state(guest):
     assert guest.log_in()
     reply = guest.handshake()
     assert (reply.error_code, reply.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
     assert guest.works()
 
 
-def test_where_nobody_logs_in_it_is_an_illegal_state():
+def test_sasl_on_a_plaintext_listener_is_an_illegal_state():
     guest = Guest(MemoryBroker(), "PLAINTEXT")
     assert guest.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert guest.token().error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert guest.works()
 
 
-def test_who_says_nothing_is_closed_in_time(broker, caplog):
+def test_a_client_that_has_not_logged_in_within_60_s_is_closed(broker, caplog):
     guest, slow, member = Guest(broker), Guest(broker), Guest(broker)
     assert member.log_in()
     slow.handshake()
@@ -133,7 +133,7 @@ def test_who_says_nothing_is_closed_in_time(broker, caplog):
     assert caplog.text.count("it has not logged in within 60 s") == 2
 
 
-def test_who_hangs_up_is_forgotten(broker, caplog):
+def test_a_client_that_disconnects_before_its_login_is_not_logged(broker, caplog):
     guest = Guest(broker)
     guest.handshake()
     guest.connection.connection_lost(None)

@@ -92,7 +92,7 @@ def test_topics_are_not_created(ask):
     assert row.error_code == E.KAFKA_STORAGE_ERROR and "metadata log" in row.error_message
 
 
-def test_topics_are_not_created_by_who_asks_for_them(ask):
+def test_auto_creation_by_metadata_gets_a_storage_error(ask):
     def body():
         request = codec.request_class(ApiKey.METADATA)
         topic = request.MetadataRequestTopic(version=5, name="new")
@@ -150,7 +150,7 @@ def test_no_offset_is_known(ask, timestamp):
     assert row.error_code == E.KAFKA_STORAGE_ERROR
 
 
-def test_nothing_is_fetched(ask):
+def test_fetch_gets_a_storage_error(ask):
     def body():
         request = codec.request_class(ApiKey.FETCH)
         row = request.FetchTopic.FetchPartition(version=4, partition=0, fetch_offset=0, partition_max_bytes=1000)

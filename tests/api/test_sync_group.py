@@ -30,7 +30,7 @@ def test_followers_wait_for_what_the_leader_brings(broker, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(broker, version):
+def test_a_repeated_sync_is_answered_and_an_unassigned_member_gets_none(broker, version):
     first, second = stable_pair(broker)
     assert read_reply(second.sync(version=version, **SAME)) == (E.NONE, b"two")
     first.post_join(3)
@@ -52,7 +52,7 @@ def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(broker,
     ids=str,
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_is_no_member_of_this_generation_gets_no_assignment(broker, version, given, error):
+def test_a_sync_with_a_wrong_group_member_or_generation_is_refused(broker, version, given, error):
     assert read_reply(Member(broker).settle().sync(version=version, **SAME | given)) == (error, b"")
 
 
@@ -90,7 +90,7 @@ def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_
     assert read_reply(old.sync(version=version, **SAME)) == (error, b"")
 
 
-def test_assignments_are_told_when_they_are_on_the_device(flushing):
+def test_assignments_are_returned_after_their_sync(flushing):
     broker = flushing.broker
     broker.call_when_ready(K.FIND_COORDINATOR, 1, key="g", key_type=0)
     member = Member(broker)

@@ -92,7 +92,7 @@ def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(br
     ids=str,
 )
 @pytest.mark.parametrize("version", range(6))
-def test_who_is_not_the_producer_of_the_id_commits_nothing(broker, version, other, error):
+def test_a_request_with_a_wrong_id_or_epoch_commits_no_offset(broker, version, other, error):
     """The error is never PRODUCER_FENCED: producers expect it only from the coordinator of their transaction."""
     Producer(broker)
     producer = Producer(broker)
@@ -123,7 +123,7 @@ def test_a_generation_of_no_group_is_illegal(begun):
     assert txn_commit(begun, 3, (*PLACE, 7, {}), generation_id=1, member_id="m") == {PLACE: E.ILLEGAL_GENERATION}
 
 
-def test_what_cannot_be_committed_anyway_begins_no_transaction(broker):
+def test_an_offset_of_an_unknown_partition_begins_no_transaction(broker):
     producer = Producer(broker)
     assert txn_commit(producer, 5, (LEDGER, 9, 1, {})) == {(LEDGER, 9): E.UNKNOWN_TOPIC_OR_PARTITION}
     assert producer.describe().transaction_state == "Empty"

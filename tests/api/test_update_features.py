@@ -31,7 +31,7 @@ def levels(broker):
 @pytest.mark.parametrize(
     ("version", "level", "kind"), [(0, 2, UP), (1, 1, SAFE), (1, 0, UNSAFE), (2, 1, SAFE), (2, 2, UP), (2, 0, SAFE)]
 )
-def test_a_level_changes_and_is_told_up_to_version_1(broker, version, level, kind):
+def test_a_level_changes_and_is_returned_up_to_version_1(broker, version, level, kind):
     told = [(TV, 0, "NONE")] if version <= 1 else []
     assert update(broker, version, (TV, level, kind)) == (E.NONE, False, told)
     assert levels(broker) == {MV: 30} | ({TV: level} if level else {})
@@ -55,7 +55,7 @@ def test_version_0_can_only_upgrade(broker):
     ids=["down by an upgrade", "one is none", "the first is none", "too high", "metadata", "no type"],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_one_that_cannot_be_changed_changes_none(broker, version, rows):
+def test_an_invalid_update_keeps_all_features_unchanged(broker, version, rows):
     broker.mark()
     assert update(broker, version, *rows) == (E.INVALID_UPDATE_VERSION, True, [])
     assert levels(broker) == {MV: 30, TV: 2} and not broker.has_changed()
@@ -77,7 +77,7 @@ def test_of_two_updates_of_one_feature_the_last_counts(broker):
     assert levels(broker)[TV] == 1
 
 
-def test_what_cannot_be_logged_is_not_in_force(broker):
+def test_a_level_that_cannot_be_logged_is_not_applied(broker):
     metadata = broker.assembly.broker.cluster.metadata_log.partition
     broker.turns.event(lambda: metadata.take_offline("no space"))
     assert update(broker, 1, (TV, 1, SAFE)) == (E.KAFKA_STORAGE_ERROR, True, [])

@@ -68,7 +68,7 @@ def test_a_user_is_made_described_altered_and_taken_away(broker, mechanism):
     assert describe(broker, ALICE) == [(ALICE, E.RESOURCE_NOT_FOUND, [])]
 
 
-def test_what_is_kept_is_neither_the_password_nor_what_the_client_sent(broker):
+def test_derived_keys_are_stored_instead_of_the_salted_password(broker):
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b"salt", 4096)
     alter(broker, upsertion(mechanism=SHA_256, salted_password=salted))
     client_key = hashlib.new("sha256", hmac_of(salted, b"Client Key")).digest()
@@ -94,11 +94,11 @@ def test_a_user_has_a_credential_for_each_mechanism(broker):
     assert describe(broker) == describe(broker, asked=False) == [both, bob]
 
 
-def test_nobody_is_described_where_nobody_is(broker):
+def test_a_broker_without_users_describes_none(broker):
     assert describe(broker) == []
 
 
-def test_a_user_that_is_named_twice_is_described_to_nobody(broker):
+def test_a_user_named_twice_is_refused_as_a_duplicate(broker):
     alter(broker, upsertion(), upsertion("bob"))
     assert describe(broker, ALICE, "bob", ALICE) == [
         (ALICE, E.DUPLICATE_RESOURCE, []),
@@ -154,7 +154,7 @@ def test_a_credential_that_cannot_be_is_refused_and_others_are_made(broker, row,
         (deletion(mechanism=3), E.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_what_is_not_there_cannot_be_taken_away(broker, row, error):
+def test_deleting_an_absent_or_invalid_credential_is_refused(broker, row, error):
     alter(broker, upsertion())
     assert alter(broker, deletions=[row]) == [(row["name"], error)]
     assert [*read_credentials(broker)] == [(ALICE, SHA_512)]
@@ -171,7 +171,7 @@ class Nobody:
         return False
 
 
-def test_who_may_not_alter_alters_nobody(broker):
+def test_an_unauthorized_alteration_changes_no_credential(broker):
     alter(broker, upsertion())
     before = read_credentials(broker)
     broker.assembly.broker.authorizer = nobody = Nobody()
@@ -182,7 +182,7 @@ def test_who_may_not_alter_alters_nobody(broker):
 
 
 @pytest.mark.parametrize("users", [None, [], [{"name": ALICE}, {"name": "nobody"}]])
-def test_who_may_not_describe_is_told_so_and_of_nobody(broker, users):
+def test_an_unauthorized_description_is_refused_without_credentials(broker, users):
     alter(broker, upsertion())
     broker.assembly.broker.authorizer = nobody = Nobody()
     reply = broker.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
@@ -194,7 +194,7 @@ def test_who_may_not_describe_is_told_so_and_of_nobody(broker, users):
     assert nobody.asked == [("DESCRIBE", "CLUSTER", "kafka-cluster")]
 
 
-def test_a_directory_of_an_old_kafka_that_knows_no_such_users_gets_none(broker):
+def test_scram_users_are_unsupported_at_an_old_metadata_version(broker):
     broker.assembly.broker.cluster.image.features["metadata.version"] = 10
     assert alter(broker, upsertion(), deletions=[deletion("bob")]) == [
         ("bob", E.UNSUPPORTED_VERSION),
@@ -219,13 +219,13 @@ def test_an_empty_request_changes_nothing(broker):
     assert alter(broker) == []
 
 
-def test_it_is_durable_when_it_is_answered(flushing):
+def test_an_alteration_is_acknowledged_after_its_sync(flushing):
     asked = {"deletions": [], "upsertions": [upsertion()]}
     (row,) = flushing.ask(K.ALTER_USER_SCRAM_CREDENTIALS, 0, **asked).results
     assert (row.user, row.error_code) == (ALICE, E.NONE)
 
 
-def test_the_log_tells_of_it_without_secrets(broker, caplog):
+def test_an_alteration_is_logged_without_secrets(broker, caplog):
     with caplog.at_level(logging.INFO):
         alter(broker, upsertion(salt=b"SALT-SECRET", salted_password=b"PASSWORD-SECRET".ljust(64)))
     assert ALICE in caplog.text and "SECRET" not in caplog.text

@@ -39,7 +39,7 @@ def test_markers_of_committed_offsets_are_acknowledged_when_they_are_on_the_devi
     assert errors(reply) == [[E.NONE]]
 
 
-def test_where_there_is_no_partition_nothing_is_waited_for(flushing):
+def test_a_marker_for_an_unknown_partition_is_answered_without_a_sync(flushing):
     client = flushing.broker.client()
     client.send(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker("nobodys", 0)])
     assert [errors(reply) for reply in client.replies] == [[[E.UNKNOWN_TOPIC_OR_PARTITION]]]
@@ -123,7 +123,7 @@ def test_the_last_epoch_of_all_ends_its_own_transaction():
     assert errors(ask_at_once(broker, 2, asked)) == [[E.NONE]] and partition.last_stable_offset == 2
 
 
-def test_a_coordinator_of_the_past_is_fenced_where_a_later_one_has_been():
+def test_a_marker_with_an_older_coordinator_epoch_is_fenced():
     broker = MemoryBroker()
     broker.create_topic("ledger", 2)
     ask_at_once(broker, 1, marker("ledger", 0) | {"coordinator_epoch": 3})

@@ -61,7 +61,7 @@ def test_partitions_are_those_that_kafkas_consumer_saw(run_audit, reference, con
         assert partitions[name]["lastStableOffset"] == end
 
 
-def test_text_has_a_line_per_partition_and_tells_what_to_do(run_audit, reference):
+def test_text_has_a_line_per_partition_and_the_command_to_run_next(run_audit, reference):
     code, out, err = run_audit(reference("clean"))
     assert (code, err) == (1, "")
     line = next(line for line in out.splitlines() if re.match(r"ledger +2 ", line))
@@ -107,7 +107,7 @@ def test_fail_on_error_lets_warnings_pass(run_audit, write_log):
     assert run_audit(write_log.root, "--checks", "sequence", "--fail-on", "error")[0] == 0
 
 
-def test_torn_tail_is_told_and_is_no_finding(run_audit, write_log):
+def test_torn_tail_is_reported_and_is_no_finding(run_audit, write_log):
     log = write_log()
     log.data(5)
     with log.path.open("ab") as file:
@@ -161,7 +161,7 @@ def test_a_high_watermark_below_the_log_end_cuts_nothing(run_audit, write_log):
     assert run_audit(write_log.root, "--topics", "ledger", "--checks", "gaps")[0] == 1
 
 
-def test_since_leaves_out_segments_that_a_snapshot_stands_for(run_audit, write_log):
+def test_since_leaves_out_segments_that_a_snapshot_replaces(run_audit, write_log):
     from ottla.protocol.indexes import TimeEntry, pack_time_entry
     from ottla.protocol.snapshot import encode_snapshot
 
@@ -283,7 +283,7 @@ def test_copies_are_compared_by_key_and_by_header(run_audit, write_log):
     assert "8 records of orders and settlements without a header id" in wrong(out)[0]["message"]
 
 
-def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write_log, monkeypatch, tmp_path):
+def test_segments_are_listed_again_if_one_is_deleted_during_the_audit(run_audit, write_log, monkeypatch, tmp_path):
     import pyarrow.parquet
 
     from ottla.audit import pipeline, tasks
@@ -312,7 +312,7 @@ def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write
 
 
 @pytest.mark.parametrize("meanwhile", [True, False])
-def test_what_a_broker_compacts_meanwhile_is_not_lost(run_audit, write_log, monkeypatch, meanwhile):
+def test_offsets_compacted_during_the_audit_are_not_reported_lost(run_audit, write_log, monkeypatch, meanwhile):
     from ottla.audit import pipeline, request, tasks
     from ottla.audit.topics import Topics
 
@@ -356,13 +356,13 @@ def test_what_a_broker_compacts_meanwhile_is_not_lost(run_audit, write_log, monk
         ([".", "--checks", "copies"], "--copies INPUT=OUTPUT,key"),
     ],
 )
-def test_what_could_not_run_exits_with_2_and_one_line(run_audit, tmp_path, arguments, said):
+def test_an_argument_that_prevents_the_audit_exits_with_2_and_one_line(run_audit, tmp_path, arguments, said):
     code, out, err = run_audit(tmp_path / arguments[0], *arguments[1:])
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err
 
 
-def test_what_consumers_are_not_given_is_counted_out_of_the_offsets_at_hand(run_audit, write_log):
+def test_offsets_without_a_record_for_consumers_are_counted(run_audit, write_log):
     log = write_log()
     log.data(5)
     log.data(2, producer_id=7)
@@ -371,7 +371,7 @@ def test_what_consumers_are_not_given_is_counted_out_of_the_offsets_at_hand(run_
     assert told["message"] == "of offsets 0 to 7, without a record for consumers: 1 control"
 
 
-def test_times_that_have_not_come_are_told_beside_the_answer(run_audit, write_log):
+def test_future_times_are_noted_on_stderr(run_audit, write_log):
     write_log().data(1)
     code, out, err = run_audit(write_log.root, "--as-of", "9999-12-31", "--format", "json")
     assert (code, err) == (
@@ -387,7 +387,7 @@ def test_times_that_have_not_come_are_told_beside_the_answer(run_audit, write_lo
     assert run_audit(write_log.root, "--as-of", "1980-01-01", "--since", "1979-01-01")[2] == ""
 
 
-def test_a_file_for_a_directory_is_told_by_its_name(run_audit, tmp_path):
+def test_a_file_given_as_directory_is_named_in_the_error(run_audit, tmp_path):
     (tmp_path / "file").write_text("")
     assert run_audit(tmp_path / "file") == (2, "", f"ottla audit: {tmp_path / 'file'}: Not a directory\n")
 
@@ -402,7 +402,7 @@ def test_usage_exits_with_2(capsys):
     assert main(["--help"]) == 0
 
 
-def test_executor_says_in_one_line_what_it_lacks(monkeypatch):
+def test_executor_reports_a_missing_module_in_one_line(monkeypatch):
     from ottla.audit.tasks import Settings, Work, scan
     from ottla.scan import needs
     from ottla.scan.ranges import LogRange

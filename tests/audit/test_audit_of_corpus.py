@@ -50,7 +50,7 @@ CLOCKS = {
 
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("name", VERDICTS)
-def test_what_the_coordinator_has_decides_whatever_the_clock_of_the_auditor_says(name, clock, tmp_path):
+def test_verdicts_do_not_depend_on_the_clock_of_the_auditor(name, clock, tmp_path):
     root = write_files(files_of(HERE[name]), tmp_path) / "data"
     found = audit(ThreadRunner(1), Request((str(root),), (), CLOCKS[clock]))
     assert {one.verdict.value for one in found.open_transactions} == {VERDICTS[name]}

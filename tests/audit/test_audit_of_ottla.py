@@ -73,7 +73,7 @@ def findings(data_dir):
 
 
 @pytest.mark.slow
-def test_nothing_is_wrong_with_a_directory_of_ottla_running_killed_and_stopped(tmp_path):
+def test_a_directory_is_clean_while_running_killed_or_stopped(tmp_path):
     data_dir = tmp_path / "data"
     with serving(data_dir) as (process, bootstrap):
         admin = KafkaAdminClient(bootstrap_servers=bootstrap)

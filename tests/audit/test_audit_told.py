@@ -9,7 +9,7 @@ from tests.documented import all_seen, check_lines
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 
-def test_offsets_where_the_log_has_not_come_are_told_beside_the_answer(run_audit, write_log):
+def test_as_of_offsets_beyond_the_log_end_are_noted_on_stderr(run_audit, write_log):
     log = write_log()
     log.data(3)
     log.roll()

@@ -80,7 +80,7 @@ def test_transactional_ids_that_no_transaction_keeps_expire(status, idle_days, s
     assert [said in one.message for one in found] == ([] if said is None else [True])
 
 
-def test_hashes_tell_names_apart_and_are_the_same_in_every_process():
+def test_hashes_of_different_names_differ_and_are_deterministic():
     import pyarrow as pa
 
     from ottla.audit.copy_tasks import _hashes
@@ -114,7 +114,7 @@ def test_copies_that_cannot_be_meant_are_refused(given):
     assert copies.parse("a=b,header:id") == copies.Pair("a", "b", "id")
 
 
-def test_times_and_offsets_are_told_apart():
+def test_as_of_parses_times_and_offsets_and_refuses_other_values():
     assert command_line.as_of("") == (None, {})
     assert command_line.as_of("1700000000000") == (1_700_000_000_000, {})
     assert command_line.as_of("2023-11-14T22:13:20") == (1_700_000_000_000, {})

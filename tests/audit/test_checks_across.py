@@ -52,13 +52,13 @@ def test_commit_and_abort_of_one_transaction_are_torn_on_both_sides(write_log):
     assert "COMMIT in this partition, ABORT in ledger-1@2, for one transaction of producer 7, epoch 4" in one[3]
 
 
-def test_where_most_partitions_agree_the_other_is_told(write_log):
+def test_the_partition_that_disagrees_with_the_majority_is_reported(write_log):
     (one,) = torn(two_partitions(write_log, True, False, True))
     assert one[2] == "ledger-1@2"
     assert "COMMIT in ledger-0@2, ledger-2@2" in one[3]
 
 
-def test_open_here_and_ended_there_is_incomplete_and_a_commit_must_not_be_aborted(write_log):
+def test_a_commit_with_a_partition_still_open_is_reported_incomplete(write_log):
     root = two_partitions(write_log, True, None)
     (one,) = torn(root)
     assert one[2] == "ledger-1@0"
@@ -185,7 +185,7 @@ def test_a_replica_that_ends_earlier_lacks_nothing(write_log, tmp_path):
     assert torn(tmp_path / "replica") != []
 
 
-def test_numbers_come_back_from_their_packing():
+def test_packed_numbers_are_unpacked_in_order():
     every = np.array([[3, 1, 9, 2**50]]).ravel()
     assert across.unpack(across.pack([every[:2], every[2:]])).tolist() == sorted(every.tolist())
     assert across.unpack(across.pack([])).tolist() == []

@@ -74,7 +74,7 @@ def test_ongoing_beyond_its_timeout_is_overdue_once_the_coordinator_had_time_to_
     ],
 )
 @pytest.mark.parametrize("age_ms", [61_000, 5_000, -86_400_000])
-def test_transaction_that_the_coordinator_does_not_hold_open_is_forgotten_whatever_the_clocks_say(value, age_ms):
+def test_transaction_that_its_coordinator_does_not_hold_is_forgotten(value, age_ms):
     found = judge(value, age_ms)
     assert found.verdict is Verdict.FORGOTTEN
     assert [one.severity for one in hanging.findings([found])] == ["error"]
@@ -100,7 +100,7 @@ def test_state_that_a_batch_may_have_that_was_not_read_is_unverifiable(value, da
     assert [one.severity for one in hanging.findings([found])] == ["info"]
 
 
-def test_commit_that_was_read_is_decided_whatever_else_was_not_read():
+def test_commit_that_was_read_is_decided_despite_unread_records():
     committed = known_in_part(ONGOING._replace(status=4, producer_epoch=3), TOO_LARGE)
     found = hanging.judge(("ledger", 2), FOUND, committed, {}, START_MS)
     assert (found.verdict, found.decided) == (Verdict.DECIDED, "COMMIT")
@@ -112,7 +112,7 @@ def test_marker_without_a_decision_that_was_read_is_not_called_undecided():
     assert known(ONGOING._replace(status=2)).known_from_ms(13) == 0
 
 
-def test_where_files_changed_while_they_were_read_what_is_young_is_not_forgotten():
+def test_young_transaction_is_unverifiable_if_files_changed_while_read():
     now_ms, younger_ms = START_MS + 70_000, START_MS + 70_000 - hanging.SETTLED_MS
     assert judge(None, 70_000, settled_ms=younger_ms).verdict is Verdict.FORGOTTEN
     young = FOUND._replace(start_ms=now_ms - 1_000)
@@ -160,7 +160,7 @@ def test_prepared_transaction_awaits_its_marker_though_the_epoch_was_fenced():
     assert (found.verdict, found.is_hanging) == (Verdict.ENDING, False)
 
 
-def test_completed_there_without_its_marker_here_is_decided_and_a_commit_must_not_be_aborted():
+def test_completed_commit_without_its_marker_must_not_be_aborted():
     prepared = ONGOING._replace(status=2)
     told = known(prepared, ONGOING._replace(status=4, partitions=()))
     (decision,) = told.for_place(("ledger", 2))
@@ -197,7 +197,7 @@ def test_unknown_producer_may_have_its_coordinator_elsewhere(some):
     assert found.verdict is Verdict.UNVERIFIABLE and "__transaction_state" in found.reason
 
 
-def test_an_id_whose_last_record_is_here_is_judged_by_it_though_other_partitions_are_missing():
+def test_completed_id_is_forgotten_though_other_partitions_are_missing():
     told = known(ONGOING._replace(status=4, partitions=()), count=50)
     assert hanging.judge(("ledger", 2), FOUND, told, {}, START_MS).verdict is Verdict.FORGOTTEN
 
@@ -249,7 +249,7 @@ def test_a_begin_in_the_future_is_a_finding_and_not_in_time():
 
 @pytest.mark.parametrize("value", [ONGOING, ONGOING._replace(status=2), ONGOING._replace(status=3, producer_epoch=3)])
 @pytest.mark.parametrize("age_ms", [-86_400_000, 0, 59_000, 81_000, LONG_AGO_MS])
-def test_what_its_coordinator_holds_is_never_to_be_aborted_in_one_partition(value, age_ms):
+def test_no_abort_is_advised_for_a_transaction_its_coordinator_holds(value, age_ms):
     assert " abort " not in judge(value, age_ms).action
 
 
@@ -261,7 +261,7 @@ def test_action_is_the_command_that_ends_it():
     assert "abort --topic ledger --partition 2 --start-offset 898" in judge(None, 61_000).action
 
 
-def test_log_that_was_cut_at_an_offset_is_not_judged():
+def test_log_that_was_cut_at_an_offset_is_left_undecided():
     finding = hanging.leave_undecided(("ledger", 2), FOUND, known(ONGOING))
     assert (finding.verdict, finding.is_hanging, finding.transactional_id) == (Verdict.THEN, False, "order-1")
 

@@ -59,12 +59,12 @@ def test_records_that_apache_kafka_acknowledged_and_dropped_are_suspected(kafkas
     assert read == {"before-0-0", "before-0-1", "before-0-2", "after-1-0-0", "after-1-0-1", "after-2-0-0"}
 
 
-def test_it_is_found_without_the_coordinators_log(kafkas):
+def test_dropped_records_are_suspected_without_the_coordinators_log(kafkas):
     shutil.rmtree(kafkas / "__transaction_state-0")
     assert [(one.offset, one.transactional_id) for one in found(kafkas)] == [(7, None), (15, None)]
 
 
-def test_it_is_found_wherever_a_partition_is_cut(kafkas, monkeypatch):
+def test_findings_are_the_same_for_any_split_of_the_partition(kafkas, monkeypatch):
     whole, ranges = [one[:-2] for one in found(kafkas)], []
     read = tasks.scan
     monkeypatch.setattr(pipeline, "LARGEST_CUT_BYTES", 1)
@@ -134,7 +134,7 @@ def wrapping(log):
         (wrapping, 4, "at offset 3 (offsets 0 to 2, sequences 2,147,483,646 to 0)"),
     ],
 )
-def test_a_commit_of_nothing_behind_an_abort_is_told_once(write_log, write, offset, batch):
+def test_a_commit_without_records_after_an_abort_is_reported_once(write_log, write, offset, batch):
     write(write_log())
     (one,) = found(write_log.root)
     assert (one.offset, batch in one.message) == (offset, True), one.message
@@ -230,13 +230,13 @@ def records_without_sequences(log):
         records_without_sequences,
     ],
 )
-def test_what_has_another_reason_is_not_suspected(write_log, write):
+def test_harmless_aborts_and_commits_are_not_suspected(write_log, write):
     write(write_log())
     assert found(write_log.root) == []
 
 
 @pytest.mark.parametrize("opened_at", [-1, 8])
-def test_a_batch_that_only_a_snapshot_knows_of_is_no_evidence(write_log, opened_at):
+def test_a_batch_known_only_from_a_snapshot_raises_no_suspicion(write_log, opened_at):
     log = write_log(base_offset=10)
     entry = ProducerEntry(7, 0, 1, 9, 1, 1000, 0, opened_at)
     (log.folder / f"{10:020d}.snapshot").write_bytes(encode_snapshot([entry]))
@@ -250,7 +250,7 @@ def test_offsets_of_groups_have_no_sequences_that_could_be_taken_back(write_log)
     assert found(write_log.root) == []
 
 
-def test_a_partition_tells_how_many_there_are_beyond_those_that_are_kept(write_log, monkeypatch):
+def test_findings_beyond_the_limit_of_a_partition_are_counted(write_log, monkeypatch):
     monkeypatch.setattr(tasks, "MOST_ANOMALIES", 5)
     log = write_log()
     for producer_id in range(9):

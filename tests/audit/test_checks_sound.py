@@ -53,7 +53,7 @@ def coordinator(write_log):
     return Coordinator(write_log.root)
 
 
-def test_a_producer_that_goes_on_as_v2_after_an_upgrade(write_log, coordinator):
+def test_a_producer_upgraded_from_v1_to_v2_has_no_findings(write_log, coordinator):
     log, now = write_log(), T0
     for number in range(3):
         coordinator.transaction(now, epoch=3)
@@ -146,7 +146,7 @@ def test_a_topic_that_was_made_again_lacks_no_markers_of_the_old_one(write_log, 
 
 
 @pytest.mark.parametrize("spacing_ms", [20, 500, 60_000])
-def test_a_broker_whose_clock_is_behind_the_coordinators(write_log, coordinator, spacing_ms):
+def test_a_broker_clock_slower_than_the_coordinators_has_no_findings(write_log, coordinator, spacing_ms):
     log, now = write_log(), T0
     for number in range(200):
         coordinator.transaction(now)
@@ -156,7 +156,7 @@ def test_a_broker_whose_clock_is_behind_the_coordinators(write_log, coordinator,
     assert wrong(write_log.root) == []
 
 
-def test_a_coordinator_that_was_copied_earlier_knows_of_no_later_decision(write_log, coordinator, tmp_path):
+def test_an_older_copy_of_the_coordinator_log_causes_no_findings(write_log, coordinator, tmp_path):
     log = write_log()
     for now in (T0, T0 + DAY_MS):
         coordinator.transaction(now)
@@ -181,7 +181,7 @@ def test_a_replica_that_was_down_lacks_what_came_since(write_log, coordinator, t
     assert wrong(write_log.root, tmp_path / "other") == []
 
 
-def test_a_single_marker_that_is_missing_is_found_though_nothing_else_tells_the_time(write_log, coordinator):
+def test_a_missing_marker_is_found_in_a_log_without_any_marker(write_log, coordinator):
     log = write_log()
     coordinator.transaction(T0)
     log.data(1, producer_id=7, timestamp_ms=T0 + 5)

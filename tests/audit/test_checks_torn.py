@@ -67,7 +67,7 @@ SOUND = [marker(kind, ms + 1, offset) for offset, (kind, ms) in enumerate(ALTERN
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (2, 3)])
-def test_markers_behind_their_decisions_are_sound_in_any_ranges(cut):
+def test_markers_later_than_their_decisions_are_sound_for_any_split(cut):
     assert check(decide(*ALTERNATING), *SOUND, cut=cut) == []
 
 
@@ -78,13 +78,13 @@ def test_one_lost_marker_is_one_finding_and_does_not_shift_the_others(cut):
     assert "decided ABORT for order-1 (producer 7, epoch 0)" in finding.message
 
 
-def test_what_lacks_its_last_marker_is_to_be_ended_as_decided():
+def test_a_missing_abort_marker_is_reported_with_the_abort_command():
     (finding,) = check(decide(*ALTERNATING), *SOUND[:3], open_from={7: 6})
     assert finding.offset == 6
     assert "abort --topic ledger --partition 0 --start-offset 6" in finding.action
 
 
-def test_lost_commit_must_not_be_aborted_by_hand():
+def test_a_lost_commit_marker_is_reported_with_a_warning_not_to_abort():
     swallowing = marker(ABORT, 10_031, 3, first=2)
     (finding,) = check(decide(*ALTERNATING), *SOUND[:2], swallowing)
     assert "do not abort" in finding.action
@@ -122,7 +122,7 @@ def test_marker_that_came_late_and_ended_the_next_transaction_is_torn():
     assert by_hand.severity == "warning"
 
 
-def test_marker_of_a_broker_whose_clock_is_behind_belongs_to_its_decision():
+def test_a_marker_stamped_before_its_decision_is_matched_to_it():
     assert check(decide((COMMIT, 10_000)), marker(COMMIT, 9_000, 3)) == []
     behind = [marker(kind, ms - 5, offset) for offset, (kind, ms) in enumerate(ALTERNATING)]
     assert check(decide(*ALTERNATING), *behind) == []
@@ -130,7 +130,7 @@ def test_marker_of_a_broker_whose_clock_is_behind_belongs_to_its_decision():
 
 @pytest.mark.parametrize("cut", [(), (1,), (500,), (3, 400, 1_999)])
 @pytest.mark.parametrize("behind_ms", [5, 900])
-def test_markers_of_a_clock_behind_are_those_of_a_long_row_of_commits(cut, behind_ms):
+def test_early_stamped_markers_of_many_decisions_are_all_matched(cut, behind_ms):
     """In twenty seconds of commits, each marker seems to belong to the decision before its own."""
     row = [(COMMIT, 10_000 + 10 * at) for at in range(2_000)]
     markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(row)]
@@ -154,7 +154,7 @@ def test_a_second_marker_of_a_decision_may_be_that_of_the_next_as_far_as_clocks_
     assert [(one.severity, one.offset) for one in found] == ([] if sound else [("error", 6)])
 
 
-def test_markers_of_other_producers_and_epochs_are_not_taken_for_those_of_a_clock_that_is_behind():
+def test_an_early_marker_of_another_producer_epoch_or_kind_is_unmatched():
     for other in ({"producer_id": 8}, {"epoch": 1}):
         found = check(decide((COMMIT, 10_000)), marker(COMMIT, 9_000, 3, **other))
         assert len(found) == 2, other
@@ -173,7 +173,7 @@ def test_decision_that_is_pending_or_young_has_no_marker_yet():
     assert check(decide((COMMIT, NOW_MS - BEGAN_MS - 1_000))) == []
 
 
-def test_abort_by_hand_is_a_warning_and_a_commit_without_decision_an_error():
+def test_an_undecided_abort_is_a_warning_and_an_undecided_commit_an_error():
     (aborted,) = check(decide((COMMIT, 10_000)), marker(COMMIT, 10_001, 3), marker(ABORT, 99_000, 9, first=5))
     assert (aborted.severity, aborted.offset) == ("warning", 9)
     (committed,) = check(decide((ABORT, 10_000)), marker(ABORT, 10_001, 3), marker(COMMIT, 99_000, 9, first=5))
@@ -185,7 +185,7 @@ def test_other_epoch_is_another_transaction():
     assert {missing.severity, foreign.severity} == {"error"}
 
 
-def test_what_compaction_of_the_coordinator_took_is_unverifiable_and_not_fine():
+def test_a_marker_of_a_compacted_decision_is_unverifiable():
     known = decide(*ALTERNATING, gaps=(2,), cleaned_below=8)
     early = marker(ABORT, 9_000, 0)
     (finding,) = check(known, early, *SOUND[2:], *SOUND[:2])
@@ -199,13 +199,13 @@ def test_offsets_that_vanished_without_compaction_excuse_nothing():
     assert (finding.severity, finding.offset) == ("warning", 0)
 
 
-def test_what_retention_took_of_the_partition_is_unverifiable():
+def test_decisions_whose_markers_retention_deleted_are_unverifiable():
     found = check(decide(*ALTERNATING), *SOUND[2:], known_from=2)
     assert [one.severity for one in found] == ["info"]
     assert "2 decisions" in found[0].message
 
 
-def test_lost_marker_does_not_keep_open_what_began_behind_a_later_one():
+def test_a_lost_marker_is_not_attributed_to_a_later_open_transaction():
     known = decide((COMMIT, 10_000), (COMMIT, 10_020), (COMMIT, 10_040))
     markers = [marker(COMMIT, 10_001, 0), marker(COMMIT, 10_041, 5, first=2)]
     (finding,) = check(known, *markers, open_from={7: 6})

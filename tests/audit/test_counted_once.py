@@ -44,7 +44,7 @@ FATES = [(True, NUMBERS)] * 5 + [(False, (0, 1))] * 2 + [(True, (2,))] * 3
 
 
 @pytest.mark.parametrize(("v2", "is_decided"), [(False, True), (True, True), (True, False)])
-def test_what_can_be_known_is_exact(write_log, v2, is_decided):
+def test_decisions_or_v2_epochs_give_exact_transaction_counts(write_log, v2, is_decided):
     found = outcome(run_transactions(write_log, FATES, v2=v2, is_decided=is_decided))
     assert found == (Ended(8, True, 18), Ended(2, True, 4))
 
@@ -82,7 +82,7 @@ def test_the_count_of_kafkas_files_is_that_of_its_decisions(reference, folder, t
         assert not bound.is_exact
 
 
-def test_the_report_says_both_and_sums_no_partitions(write_log):
+def test_the_report_counts_transactions_and_ends_without_a_column_sum(write_log):
     root = run_transactions(write_log, FATES, v2=True, is_decided=True)
     text = text_report(audit(ThreadRunner(1), Request((str(root),), (), T0 + 60_000)), everything=False, colour=False)
     words = " ".join(text.split())

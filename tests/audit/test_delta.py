@@ -105,7 +105,7 @@ def test_without_deltalake_the_extra_is_named_before_anything_is_written(write_l
         ("s3://logs/x?allow_bucket_creation=true", "has no URI option allow_bucket_creation"),
     ],
 )
-def test_stores_that_delta_tables_are_not_written_to_are_told(write_log, monkeypatch, capsys, uri, said):
+def test_delta_output_to_an_unsupported_uri_is_refused(write_log, monkeypatch, capsys, uri, said):
     write_log().data(1)
     find_deltalake(monkeypatch, object())
     assert audit.main([str(write_log.root), "--output", uri, "--output-format", "delta"]) == 2

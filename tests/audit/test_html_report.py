@@ -87,12 +87,12 @@ def test_many_findings_of_a_check_are_folded_and_all_there(report, write_log):
     assert content.index('id="f4"') < content.index("<summary>14 more") < content.index('id="f5"')
 
 
-def test_a_command_to_type_stands_out(report, reference):
+def test_commands_are_marked_up_as_code(report, reference):
     content = report(reference("unclean")).read_text()
     assert content.count("<code>ottla txn why ledger") >= 2
 
 
-def test_a_clean_directory_is_told_as_clean(report, write_log):
+def test_a_clean_directory_is_reported_as_clean(report, write_log):
     log = write_log()
     log.data(2, producer_id=7)
     log.marker(7, commit=True)
@@ -137,7 +137,7 @@ def test_a_report_is_not_written_into_a_folder_that_is_not_there(write_log, tmp_
     assert (capsys.readouterr().err, report.parent.exists()) == (told, False)
 
 
-def test_internal_topics_are_one_line_unless_all_are_asked_for(report, reference):
+def test_internal_topics_are_summarized_in_one_line_without_all(report, reference):
     page = Page(report(reference("clean")).read_text())
     table = page.words.rpartition("Partitions")[2]
     assert "__transaction_state" not in table and "ledger-tv2" in table
@@ -157,7 +157,7 @@ def test_words_of_charts_have_their_size_in_any_width(report, reference):
     assert ".charts > div { overflow-x: auto; }" in content
 
 
-def test_a_report_that_cannot_be_written_is_told(write_log, capsys):
+def test_an_unwritable_report_path_is_reported_in_one_line(write_log, capsys):
     log = write_log()
     log.data(1)
     report = log.path / "report.html"

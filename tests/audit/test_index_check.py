@@ -125,7 +125,7 @@ def test_a_transaction_index_entry_too_many(sound):
     assert (found.offset, found.position) == (marker + 1, 6 * 34)
 
 
-def test_a_transaction_index_that_is_gone(sound):
+def test_entries_of_a_deleted_transaction_index_are_reported(sound):
     path = next((sound / "ledger-1").glob("*.txnindex"))
     entries = len(path.read_bytes()) // 34
     path.unlink()
@@ -143,7 +143,7 @@ def test_an_entry_that_the_next_flush_writes_is_nothing_to_repair(write_log):
     assert found.message.endswith("has no entry yet; it is written with the next flush")
 
 
-def test_what_was_rebuilt_from_the_log_start_lacks_what_is_below_it(write_log):
+def test_files_rebuilt_from_the_log_start_may_lack_older_entries(write_log):
     log = write_log()
     log.marker(8, commit=True)
     log.data(2, producer_id=7)

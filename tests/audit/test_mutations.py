@@ -27,7 +27,7 @@ def places(findings):
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_nothing_is_found_in_kafkas_own_directories_but_what_was_left_open(reference, name):
+def test_kafkas_directories_have_only_their_open_transactions_as_findings(reference, name):
     assert places(wrong(reference(name))) == OPEN_IN_THE_REFERENCE
 
 

@@ -143,7 +143,7 @@ def test_an_audit_that_ends_early_takes_back_what_it_wrote(reference, place, cap
     assert tree(place(f"tables-{code}")) == {}
 
 
-def test_tables_are_replaced_only_when_told_to_and_others_files_stay(write_log, place, capsys):
+def test_tables_are_replaced_only_with_overwrite_and_foreign_files_stay(write_log, place, capsys):
     write_log().data(1)
     folder = place("tables")
     run = [str(write_log.root), "--topics", "ledger", "--output", folder]
@@ -160,7 +160,7 @@ def test_tables_are_replaced_only_when_told_to_and_others_files_stay(write_log, 
     assert {"notes.txt", "findings/part-0.parquet", SUCCESS} <= set(after)
 
 
-def test_an_export_is_replaced_only_when_told_to_and_only_if_all_is_of_an_export(write_log, place, capsys):
+def test_an_export_is_replaced_only_with_overwrite_and_no_foreign_files(write_log, place, capsys):
     write_log().data(2)
     folder = place("records")
     assert export.main([str(write_log.root), folder]) == 0
@@ -174,7 +174,7 @@ def test_an_export_is_replaced_only_when_told_to_and_only_if_all_is_of_an_export
     assert tree(folder) == before
 
 
-def test_what_a_killed_run_left_is_told_from_what_is_whole(write_log, place, capsys):
+def test_output_of_an_unfinished_run_is_refused_without_overwrite(write_log, place, capsys):
     write_log().data(1)
     put(place("records"), UNFINISHED, b"token")
     assert export.main([str(write_log.root), place("records")]) == 2
@@ -183,7 +183,7 @@ def test_what_a_killed_run_left_is_told_from_what_is_whole(write_log, place, cap
     assert UNFINISHED not in tree(place("records"))
 
 
-def test_where_nothing_can_be_written_is_told_before_anything_is_read(write_log, tmp_path, capsys, monkeypatch):
+def test_unwritable_output_paths_are_refused_before_reading(write_log, tmp_path, capsys, monkeypatch):
     write_log().data(1)
     monkeypatch.setattr(pipeline, "audit_listed", refuse_to_scan)
     monkeypatch.setattr(export, "_write_range", refuse_to_scan)
@@ -199,7 +199,7 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_read(write_log,
     assert capsys.readouterr().err == f"ottla audit: --report {tmp_path}: Is a directory\n"
 
 
-def test_a_bucket_that_is_not_there_and_a_secret_are_told_before_anything_is_read(write_log, s3, capsys, monkeypatch):
+def test_missing_buckets_and_secrets_in_uris_are_refused_before_reading(write_log, s3, capsys, monkeypatch):
     write_log().data(1)
     monkeypatch.setattr(pipeline, "audit_listed", refuse_to_scan)
     query = s3[1]

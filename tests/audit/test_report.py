@@ -23,7 +23,7 @@ def report(found, **more):
     return text_report(found, **{"everything": False, "colour": False, **more})
 
 
-def test_internal_partitions_are_hidden_until_they_have_something_to_tell(write_log):
+def test_internal_partitions_are_hidden_unless_a_transaction_is_open(write_log):
     write_log().data(1)
     write_log("__consumer_offsets", 0).data(1)
     write_log("__consumer_offsets", 1).data(1, producer_id=4)
@@ -53,7 +53,7 @@ def test_colours_change_nothing_but_colours(write_log):
 
 
 @pytest.mark.parametrize("width", [76, 80, 100, 132])
-def test_nothing_but_paths_is_wider_than_the_terminal(reference, width):
+def test_only_lines_with_paths_exceed_the_terminal_width(reference, width):
     text = report(run_audit(reference("clean"), 1_795_300_000_000), width=width)
     whole = ("Audit of ", "    kafka-transactions.sh ")
     assert [line for line in text.splitlines() if len(line) > width and not line.startswith(whole)] == []
@@ -68,7 +68,7 @@ def test_long_topics_are_folded_before_columns_are_left_out(write_log):
     assert "transaction" in text
 
 
-def test_worst_findings_come_first_and_many_alike_are_counted(write_log):
+def test_findings_are_sorted_by_severity_and_repeated_ones_are_counted(write_log):
     def finding(severity, check, offset):
         return Finding(check, severity, "ledger", 0, offset, None, None, "said", "done")
 
@@ -86,7 +86,7 @@ def audited_with(write_log, findings):
     return run_audit(write_log.root)._replace(findings=in_order(findings))
 
 
-def test_clean_says_no_more_than_was_checked(write_log):
+def test_the_verdict_is_limited_to_what_was_checked(write_log):
     write_log().data(1, producer_id=4)
     late = Request((str(write_log.root),), (), 10**12, ("damage", "gaps"))
     waits = "1 transaction is open; readers of 1 partition wait for 1 offset."
@@ -97,7 +97,7 @@ def test_clean_says_no_more_than_was_checked(write_log):
     assert f"Nothing is broken. {waits}" in report(audit(ThreadRunner(1), cut))
 
 
-def test_clean_says_what_could_not_be_proved(write_log):
+def test_a_clean_verdict_mentions_unverifiable_findings(write_log):
     log = write_log()
     log.data(1, producer_id=6)
     log.marker(6, commit=True)
@@ -128,7 +128,7 @@ class Terminal:
         pass
 
 
-def test_progress_is_shown_to_people_only():
+def test_progress_is_written_only_to_a_terminal():
     for watched in (True, False):
         terminal = Terminal(watched)
         progress = Progress(terminal)
@@ -138,7 +138,7 @@ def test_progress_is_shown_to_people_only():
         assert not watched or terminal.written.endswith("\r")
 
 
-def test_progress_says_that_kernels_are_compiled(monkeypatch, tmp_path):
+def test_progress_reports_the_compilation_of_kernels(monkeypatch, tmp_path):
     from ottla.scan.compiled.kernels import kernel
 
     # Kernels cached next to this file by an earlier run would be loaded, not compiled.
@@ -154,7 +154,7 @@ def test_progress_says_that_kernels_are_compiled(monkeypatch, tmp_path):
     assert terminal.written == written
 
 
-def test_progress_tells_the_size_of_what_is_read(write_log):
+def test_progress_leaves_out_a_size_below_one_mebibyte(write_log):
     write_log().data(1)
     terminal = Terminal(True)
     audit(ThreadRunner(1, terminal), Request((str(write_log.root),), (), 10_000))

@@ -61,12 +61,12 @@ def test_partition_is_as_old_as_its_last_creation(tmp_path):
     assert read_topics(str(tmp_path)).created_ms == created
 
 
-def test_snapshot_does_not_tell_when_a_topic_was_created(tmp_path):
+def test_topics_read_from_a_snapshot_have_no_creation_time(tmp_path):
     write(tmp_path / "__cluster_metadata-0", f"{4:020d}-{1:010d}.checkpoint", RECORDS[:4])
     assert read_topics(str(tmp_path)).created_ms == {}
 
 
-def test_snapshot_spares_what_the_segments_say_below_it(tmp_path):
+def test_segment_batches_covered_by_a_snapshot_are_not_read(tmp_path):
     folder = tmp_path / "__cluster_metadata-0"
     positions = write(folder, f"{0:020d}.log", RECORDS)
     write(folder, f"{4:020d}-{1:010d}.checkpoint", RECORDS[:4])
@@ -77,7 +77,7 @@ def test_snapshot_spares_what_the_segments_say_below_it(tmp_path):
     assert read_topics(str(tmp_path))[:2] == (frozenset({("ledger", 0)}), frozenset({"ledger"}))
 
 
-def test_directory_of_a_broker_that_is_no_controller_knows_nothing(tmp_path):
+def test_a_directory_without_cluster_metadata_has_no_topic_data(tmp_path):
     assert read_topics(str(tmp_path)) == Topics(frozenset(), frozenset())
 
 

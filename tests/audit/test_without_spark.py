@@ -90,7 +90,7 @@ def test_an_export_by_threads_writes_what_it_does_with_spark(reference, tmp_path
     assert any(name.endswith(".parquet") for name in without)
 
 
-def test_a_single_look_of_the_alert_prints_what_it_does_with_spark(reference, capsys):
+def test_alert_once_prints_the_same_with_and_without_spark(reference, capsys):
     done = run(COMMAND, "alert", reference("unclean"), "--once", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     pytest.importorskip("pyspark", reason="the spark extra is not installed: nothing to compare with")
@@ -106,7 +106,7 @@ def test_an_audit_without_the_libraries_of_its_extra_names_the_extra(reference):
 
 
 @pytest.mark.parametrize("job", ["audit", "alert", "export"])
-def test_a_driver_without_click_is_told_so_in_one_line(job):
+def test_a_job_without_click_fails_with_an_install_hint_in_one_line(job):
     script = (
         f"sys.modules['click'] = None; import runpy; runpy.run_path('ottla/spark_jobs/{job}.py', run_name='__main__')"
     )

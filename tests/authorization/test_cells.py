@@ -15,11 +15,11 @@ def stage():
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
-def test_who_has_the_right_is_served_and_nobody_else(stage, cell):
+def test_requests_are_allowed_only_with_the_required_right(stage, cell):
     expected = {way.name: cell.allowed if way.expected else cell.denied for way in ways_of(cell)}
     assert {way.name: stage.play(cell, way) for way in ways_of(cell)} == expected
 
 
-def test_cells_are_told_apart():
+def test_names_of_cells_are_unique():
     names = [cell.name for cell in CELLS]
     assert len(set(names)) == len(names)

@@ -23,12 +23,12 @@ def kinds(needs):
     return {(need.operation, need.resource_type) for need in needs}
 
 
-def test_every_api_asks_for_rights_but_a_few():
+def test_only_listed_apis_require_no_right():
     assert {api.title for api in TABLE.values() if not api.needs} <= WITHOUT_RIGHTS
 
 
 @pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
-def test_who_lacks_a_right_is_told_the_error_of_its_resource(api):
+def test_the_error_of_a_missing_right_is_that_of_its_resource_type(api):
     for need in refusing(api):
         if (api.title, need.operation.name, need.resource_type.name) not in OF_ANOTHER_ERROR:
             assert need.error is need_of(need.operation, need.resource_type).error
@@ -56,7 +56,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("answer", [True, False], ids=["allowed", "denied"])
-def test_a_handler_asks_for_what_the_table_says(answer):
+def test_a_handler_checks_only_rights_listed_in_the_table(answer):
     stage = Stage()
     for cell in CELLS:
         recorder = Recorder(answer)

@@ -49,7 +49,7 @@ def delete(guarded, *topics):
     ]
 
 
-def test_the_name_behind_an_id_is_told_to_who_may_describe_the_topic():
+def test_a_topic_name_is_returned_for_an_id_only_with_describe():
     unknown = uuid.uuid4()
     guarded = Guarded((Op.DESCRIBE, Type.TOPIC, LEDGER))
     seen, hidden = guarded.id_of(LEDGER), guarded.id_of("orders")
@@ -61,7 +61,7 @@ def test_the_name_behind_an_id_is_told_to_who_may_describe_the_topic():
     assert {LEDGER, "orders"} <= guarded.broker.assembly.broker.cluster.topics.keys()
 
 
-def test_who_may_delete_a_topic_deletes_it_by_its_id():
+def test_the_right_to_delete_a_topic_suffices_to_delete_it_by_id():
     guarded = Guarded((Op.DELETE, Type.TOPIC, LEDGER))
     asked = guarded.id_of(LEDGER)
     assert delete(guarded, asked) == [(E.NONE, LEDGER, asked)]
@@ -69,7 +69,7 @@ def test_who_may_delete_a_topic_deletes_it_by_its_id():
 
 
 @pytest.mark.parametrize("name", [LEDGER, "absent"])
-def test_whether_a_topic_is_there_is_told_to_who_may_describe_it(name):
+def test_requests_without_describe_do_not_reveal_if_a_topic_exists(name):
     guarded = Guarded((Op.READ, Type.GROUP, GROUP), (Op.DELETE, Type.GROUP, GROUP))
     rows = [{"partition_index": 9, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}]
     fields = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}
@@ -110,7 +110,7 @@ def test_topics_that_may_not_be_described_are_left_out_of_all_and_refused_by_nam
     assert fetch_offsets(asked) == [(E.NONE, rows), refused]
 
 
-def test_operations_are_told_as_far_as_they_may_be_done():
+def test_authorized_operations_are_the_granted_and_implied_ones():
     rights = ((Op.DELETE, Type.GROUP, GROUP), (Op.ALTER_CONFIGS, Type.CLUSTER, CLUSTER_NAME))
     guarded = Guarded(*rights, (Op.ALTER, Type.CLUSTER, CLUSTER_NAME))
     (group,) = guarded.call(K.DESCRIBE_GROUPS, 5, groups=[GROUP], include_authorized_operations=True).groups
@@ -131,7 +131,7 @@ def test_topics_that_may_not_be_created_do_not_count():
 
 
 @pytest.mark.parametrize("may", [True, False])
-def test_files_that_configs_name_are_looked_at_for_who_may_change_them(may, tmp_path):
+def test_keystore_paths_in_configs_are_checked_only_with_alter_configs(may, tmp_path):
     guarded = Guarded(*[(Op.ALTER_CONFIGS, Type.CLUSTER, CLUSTER_NAME)] * may)
     parts = guarded.broker.assembly.broker
     looked = []

@@ -58,7 +58,7 @@ def ends(broker):
     return {name: cluster.partition(name, 0).log.log_end_offset for name in (LEDGER, ORDERS)}
 
 
-def test_a_topic_that_may_not_be_written_is_refused_beside_one_that_may(broker):
+def test_produce_refuses_only_partitions_without_the_right_to_write(broker):
     alice = Alice(broker, WRITE_LEDGER)
     told = alice.produce([(LEDGER, 0, batch()), (ORDERS, 0, batch()), ("absent", 0, batch()), (ORDERS, 7, batch())])
     assert told == {(LEDGER, 0): E.NONE, (ORDERS, 0): DENIED, ("absent", 0): DENIED, (ORDERS, 7): DENIED}
@@ -72,7 +72,7 @@ def test_without_acknowledgements_a_refusal_closes_the_connection(broker):
 
 @pytest.mark.parametrize("version", [9, 12])
 @pytest.mark.parametrize("transactional_id", [None, TXN, "another"])
-def test_a_batch_of_a_transaction_needs_its_id_whatever_else_is_wrong_with_it(broker, transactional_id, version):
+def test_a_transactional_batch_requires_the_right_to_its_id(broker, transactional_id, version):
     """CVE-2018-17196: a request that did not name the transaction of its batches bypassed the authorizer."""
     producer = Producer(broker)
     producer.begin(0)
@@ -108,7 +108,7 @@ def test_the_right_to_one_transactional_id_gives_no_access_to_the_producer_of_an
     assert victim.end() is E.NONE
 
 
-def test_who_may_not_write_with_an_id_fences_nobody(broker):
+def test_init_producer_id_without_the_right_fences_no_producer(broker):
     producer = Producer(broker)
     producer.begin(0)
     alice = Alice(broker, WRITE_LEDGER)
@@ -194,7 +194,7 @@ def test_a_fetch_waits_for_the_topics_that_may_be_read(broker):
     assert [errors(reply) for reply in reader.replies] == [{ORDERS: DENIED, "absent": DENIED}]
 
 
-def test_a_client_that_says_it_is_a_replica_needs_the_right_of_a_broker(broker):
+def test_a_replica_fetch_requires_the_right_of_a_broker(broker):
     """CVE-2018-1288: a forged replica fetch acts in the name of a broker and could lose records."""
     partition = broker.assembly.broker.cluster.partition(LEDGER, 0)
     Alice(broker, WRITE_LEDGER).produce([(LEDGER, 0, batch(5))])
@@ -214,7 +214,7 @@ def describe_topics(alice, names, version=9):
     return {topic.name: (E(topic.error_code), topic.authorized_operations or set()) for topic in reply.topics}
 
 
-def test_metadata_creates_and_tells_what_the_client_may(broker):
+def test_metadata_creates_and_describes_only_permitted_topics(broker):
     describe = Op.DESCRIBE, Type.TOPIC
     alice = Alice(broker, WRITE_LEDGER, (*describe, "seen"), (*describe, "made"), (Op.CREATE, Type.TOPIC, "made"))
     assert describe_topics(alice, [LEDGER, ORDERS, "hidden", "seen", "made"]) == {
@@ -227,7 +227,7 @@ def test_metadata_creates_and_tells_what_the_client_may(broker):
     assert {"made"} == broker.assembly.broker.cluster.topics.keys() & {"hidden", "seen", "made"}
 
 
-def test_a_name_that_is_illegal_is_told_to_who_may_describe_it(broker):
+def test_an_illegal_topic_name_is_reported_only_with_describe_and_create(broker):
     assert describe_topics(Alice(broker), ["a b"]) == {"a b": (DENIED, set())}
     rights = (Op.DESCRIBE, Type.TOPIC, "a b"), (Op.CREATE, Type.TOPIC, "a b")
     assert describe_topics(Alice(broker, *rights[:1]), ["a b"])["a b"][0] is DENIED
@@ -235,7 +235,7 @@ def test_a_name_that_is_illegal_is_told_to_who_may_describe_it(broker):
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_coordinator_that_may_not_be_asked_for_is_not_made(version):
+def test_find_coordinator_without_the_right_creates_no_offsets_topic(version):
     broker = MemoryBroker()
     keys = {"coordinator_keys": [GROUP, "other"]} if version >= 4 else {"key": GROUP}
     reply = Alice(broker).call(K.FIND_COORDINATOR, version, key_type=0, **keys)

@@ -104,7 +104,7 @@ def test_each_transaction_is_a_bar_in_the_lane_of_its_id(broker, page):
     assert first == pytest.approx(2 * second, rel=0.1)
 
 
-def test_what_happens_is_drawn_as_it_happens(broker, page):
+def test_events_are_drawn_as_they_arrive(broker, page):
     tab = page()
     tab.until("document.querySelector('#left-out').innerText.startsWith('No transactions in this time')")
     broker.event("begun", "orders-1", NOW_MS - 500)
@@ -118,7 +118,7 @@ def test_what_happens_is_drawn_as_it_happens(broker, page):
     assert text_of(tab, "[data-figure='oldest open'] dd") == "1 min 5 s"
 
 
-def test_fences_and_timeouts_are_marks_that_say_why(broker, page):
+def test_fences_and_timeouts_have_marks_and_a_fence_names_its_error(broker, page):
     broker.transaction("orders-1", NOW_MS - 30_000, NOW_MS - 21_000, NOW_MS - 20_000, commit=False)
     broker.event("timed_out", "orders-1", NOW_MS - 21_500)
     broker.event("fenced", "orders-1", NOW_MS - 5000, error="INVALID_PRODUCER_EPOCH")
@@ -129,7 +129,7 @@ def test_fences_and_timeouts_are_marks_that_say_why(broker, page):
     assert "fenced" in text_of(tab, "#card") and "INVALID_PRODUCER_EPOCH" in text_of(tab, "#card")
 
 
-def test_the_card_tells_of_the_transaction_under_the_pointer(broker, page):
+def test_the_card_describes_the_transaction_that_was_clicked(broker, page):
     broker.event("begun", "payroll", NOW_MS - 30_000)
     broker.answers["transactions"] = {
         "transactions": [open_transaction("payroll", NOW_MS - 30_000)],
@@ -166,7 +166,7 @@ def test_keys_walk_through_transactions(broker, page):
     assert "orders-1" in text_of(tab, "#card")
 
 
-def test_a_pause_stands_still_and_its_address_leads_back_to_the_moment(broker, page):
+def test_a_paused_page_keeps_its_moment_and_its_url_restores_it(broker, page):
     broker.transaction("orders-1", NOW_MS - 300_000, NOW_MS - 291_000, NOW_MS - 290_000)
     tab = page()
     tab.until(f"{MOMENT} !== ''")
@@ -200,7 +200,7 @@ def test_the_filter_leaves_what_has_it_in_its_name(broker, page):
     assert "filter=ers-2" in tab.value("location.hash")
 
 
-def test_of_thousands_of_ids_most_are_summed_up_and_those_in_trouble_have_lanes(broker, page):
+def test_thousands_of_ids_share_a_band_except_stuck_and_fenced_ones(broker, page):
     for index in range(3000):
         at = NOW_MS - 50_000 + index * 15
         broker.transaction(f"checkout-{index}", at, at + 50, at + 60, commit=index % 10 != 0)
@@ -265,7 +265,7 @@ def test_the_broker_shows_rates_open_transactions_and_what_it_refused(broker, pa
 
 
 @pytest.mark.parametrize("seen", ["transactions", "partitions", "groups", "broker"])
-def test_a_name_is_text_whatever_is_in_it(broker, page, seen):
+def test_names_with_markup_are_displayed_as_text(broker, page, seen):
     broker.transaction(HOSTILE, NOW_MS - 30_000)
     broker.event("fenced", HOSTILE, NOW_MS - 2000, error=HOSTILE)
     opened = [open_transaction(HOSTILE, NOW_MS - 30_000, waits_for=HOSTILE)]
@@ -287,7 +287,7 @@ def test_a_name_is_text_whatever_is_in_it(broker, page, seen):
     assert tab.value("document.querySelectorAll('img, script:not([src]), [onerror]').length") == 0
 
 
-def test_a_lost_connection_is_said_and_comes_back_by_itself(broker, page):
+def test_the_page_reports_a_lost_connection_and_reconnects(broker, page):
     broker.transaction("orders-1", NOW_MS - 30_000, NOW_MS - 21_000, NOW_MS - 20_000)
     tab = page()
     tab.until(f"{BARS}.length === 1")
@@ -369,7 +369,7 @@ def test_an_exported_file_shows_the_same_without_a_broker(broker, page, tab, tmp
     tab.open("about:blank")
 
 
-def test_the_window_that_is_shown_is_exported(broker, page):
+def test_export_requests_the_time_window_of_the_page(broker, page):
     broker.transaction("orders-1", NOW_MS - 30_000, NOW_MS - 21_000, NOW_MS - 20_000)
     tab = page(f"at={NOW_MS - 10_000}&span=15000")
     tab.until(f"{BARS}.length === 1")

@@ -48,7 +48,7 @@ def test_a_producer_that_is_fenced_leaves_a_mark(page, kafka_txn_producer, kafka
     tab.until("document.querySelectorAll('.lane[data-id=twice] .bar.aborted').length === 1")
 
 
-def test_a_partition_says_why_its_readers_see_nothing(page, kafka_txn_producer, kafka_topic):
+def test_a_held_partition_is_explained_by_its_open_transaction(page, kafka_txn_producer, kafka_topic):
     producer = kafka_txn_producer("stuck")
     producer.begin_transaction()
     for _ in range(3):
@@ -62,7 +62,9 @@ def test_a_partition_says_why_its_readers_see_nothing(page, kafka_txn_producer, 
     tab.until("document.querySelectorAll('.partition.held').length === 0")
 
 
-def test_what_is_exported_is_drawn_without_the_broker(page, ottla_broker, kafka_txn_producer, kafka_topic, tmp_path):
+def test_an_exported_file_draws_the_same_lanes_as_the_page(
+    page, ottla_broker, kafka_txn_producer, kafka_topic, tmp_path
+):
     producer = kafka_txn_producer("saved")
     producer.begin_transaction()
     producer.send(kafka_topic, b"paid").get()

@@ -61,7 +61,7 @@ def test_kafka_delete_records_and_get_offsets_agree(tool, tmp_path):
 
 @pytest.mark.conformance
 @pytest.mark.maven
-def test_kafka_log_dirs_tells_the_size(tool):
+def test_kafka_log_dirs_reports_the_partition_size(tool):
     told = tool("org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
     (found,) = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
     (directory,) = found["brokers"][0]["logDirs"]

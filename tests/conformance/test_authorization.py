@@ -37,7 +37,7 @@ def stage(request, tmp_path_factory):
 @pytest.mark.conformance
 @pytest.mark.maven
 @pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
-def test_kafka_serves_who_has_the_right_and_nobody_else(stage, cell):
+def test_kafka_allows_requests_only_with_the_required_right(stage, cell):
     ways = [way for way in ways_of(cell) if way.everyone is stage.everyone]
     if cell.name in UNANSWERED:
         ways = [way for way in ways if way.expected]

@@ -45,7 +45,7 @@ def clients(tmp_path_factory):
 @pytest.mark.conformance
 @pytest.mark.maven
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_kafka_says_what_the_case_says(case, tmp_path, clients):
+def test_kafka_and_its_consumer_read_a_case_as_specified(case, tmp_path, clients):
     files = files_of(case)
     expected = expected_of(files)
     kafka = KafkaOnCase(write_files(files, tmp_path / "case")).start()

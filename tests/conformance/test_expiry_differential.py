@@ -147,7 +147,7 @@ def transcripts(tmp_path_factory):
 @pytest.mark.conformance
 @pytest.mark.maven
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_what_expires_expires_as_in_kafka(transcripts, script):
+def test_offsets_and_groups_expire_as_in_kafka(transcripts, script):
     ours, theirs = transcripts[script]
     differences = [
         (step, our_line, their_line)

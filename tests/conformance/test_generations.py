@@ -83,7 +83,7 @@ def transactions(broker, producer, topic, *outcomes):
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_the_epoch_moves_with_each_transaction_of_a_client_that_speaks_v2(broker_at, client_of, name):
+def test_only_v2_clients_raise_the_epoch_with_each_transaction(broker_at, client_of, name):
     broker = broker_at(2)
     client = client_of(name, broker)
     client.create_topics(["ledger"])
@@ -95,7 +95,7 @@ def test_the_epoch_moves_with_each_transaction_of_a_client_that_speaks_v2(broker
 
 @pytest.mark.maven
 @pytest.mark.parametrize("level", [0, 1])
-def test_below_level_2_a_v2_client_speaks_v1(broker_at, client_of, level):
+def test_a_v2_client_uses_v1_below_transaction_version_2(broker_at, client_of, level):
     broker = broker_at(level)
     client = client_of("java", broker)
     client.create_topics(["ledger"])
@@ -127,7 +127,7 @@ def test_a_new_instance_takes_up_the_level_of_its_day(broker_at, client_of):
 
 
 @pytest.mark.maven
-def test_an_instance_goes_on_while_the_level_changes(broker_at, client_of):
+def test_a_producer_keeps_committing_while_the_level_changes(broker_at, client_of):
     broker = broker_at(1)
     client = client_of("java", broker)
     client.create_topics(["ledger"])

@@ -297,7 +297,7 @@ def make_topics(broker):
 
 @pytest.mark.conformance
 @pytest.mark.maven
-def test_what_kafkas_tools_made_on_ottla_is_enforced_by_kafka_and_what_they_change_there_by_ottla(tmp_path):
+def test_users_acls_and_quotas_move_from_ottla_to_kafka_and_back(tmp_path):
     port = free_port(span=3)
     shared = properties(tmp_path / "data", port)
     kafka = ApacheKafkaFromFile(tmp_path, shared, f"127.0.0.1:{port}")
@@ -333,7 +333,7 @@ def test_what_kafkas_tools_made_on_ottla_is_enforced_by_kafka_and_what_they_chan
 
 @pytest.mark.conformance
 @pytest.mark.maven
-def test_what_a_kafka_was_formatted_and_furnished_with_is_enforced_by_ottla(tmp_path):
+def test_users_acls_and_quotas_of_a_kafka_are_enforced_by_ottla(tmp_path):
     port = free_port(span=3)
     shared = properties(tmp_path / "data", port)
     kafka, ottla = (kind(tmp_path, shared, f"127.0.0.1:{port}") for kind in (ApacheKafkaFromFile, OttlaFromFile))

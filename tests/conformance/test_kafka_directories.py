@@ -150,7 +150,7 @@ def describe(bootstrap, *transactional_ids):
     }
 
 
-def test_what_was_open_is_open_and_the_next_producer_fences_it(directory):
+def test_open_transactions_stay_open_until_a_new_producer_fences_them(directory):
     with ThreadBroker(directory, LAST_TIMESTAMP_MS) as served:
         assert describe(served.bootstrap, *OPEN) == {name: ("Ongoing", *rest) for name, rest in OPEN.items()}
         for transactional_id, (producer_id, epoch, _) in OPEN.items():

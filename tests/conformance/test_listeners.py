@@ -128,5 +128,5 @@ def answers(port, listener):
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("listener", NAMES[:3])
-def test_clients_of_a_listener_are_told_what_kafka_tells_them(ports, listener):
+def test_answers_on_a_listener_are_the_same_as_kafkas(ports, listener):
     assert answers(ports["ottla"], listener) == answers(ports["apache"], listener)

@@ -121,7 +121,7 @@ def test_the_java_client_logs_in(broker, users, mechanism, tmp_path):
 @pytest.mark.conformance
 @pytest.mark.maven
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_java_client_is_told_why_it_is_not_let_in(broker, users, mechanism, tmp_path):
+def test_the_java_client_reports_why_its_login_failed(broker, users, mechanism, tmp_path):
     _, said, created = make_topic(broker, mechanism, tmp_path, "wrong")
     why = {"PLAIN": "Invalid username or password", "OAUTHBEARER": '{"status":"invalid_token"}'}
     assert created not in said and "SaslAuthenticationException" in said

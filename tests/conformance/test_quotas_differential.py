@@ -183,7 +183,7 @@ def test_the_same_load_is_throttled_for_the_same_time(desks):
     assert near(ours[2], theirs[2]), times
 
 
-def test_who_is_throttled_waits_as_long(desks):
+def test_the_next_request_waits_for_the_reported_throttle_time(desks):
     for desk in desks:
         desk.set_default(PRODUCER, 1_400.0)
 
@@ -243,7 +243,7 @@ def third_of_three(desk):
 
 
 @pytest.mark.slow
-def test_quotas_go_to_kafka_and_come_back_and_are_enforced_on_either_side(tmp_path):
+def test_quotas_are_enforced_after_a_move_to_kafka_and_back(tmp_path):
     ottla = Ottla(tmp_path / "ottla")
     try:
         desk = begun(ottla)

@@ -86,7 +86,7 @@ def theirs(directories):
     return kafka_lines(directories.root, files_of(directories.root, DIRECTORIES), COMPACTED_TOPICS)
 
 
-def test_kafka_complains_about_no_file_and_dump_says_the_same_of_each(directories, theirs):
+def test_kafkas_dump_and_ottla_dump_print_the_same_for_each_file(directories, theirs):
     assert differences(ottla_lines(directories.root, DIRECTORIES), theirs) == []
     assert sum(map(len, theirs.values())) > len(DIRECTORIES) * 8 * TRANSACTIONS
 
@@ -128,7 +128,7 @@ def is_thinned(batch):
     return int(batch["count"]) <= int(batch["lastOffset"]) - int(batch["baseOffset"])
 
 
-def test_readers_see_what_the_clients_were_told(directories):
+def test_records_per_isolation_level_match_the_outcomes_of_clients(directories):
     seen = {"read_committed": Counter(), "read_uncommitted": Counter()}
     for topic, (partitions, _) in TOPICS.items():
         for number in range(partitions):

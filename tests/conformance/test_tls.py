@@ -116,7 +116,7 @@ def test_a_keystore_that_java_made(directory):
         assert broker.stop() == 0
 
 
-def test_the_java_client_without_a_certificate_is_told(broker, directory, certificates):
+def test_the_java_client_without_a_certificate_is_refused(broker, directory, certificates):
     client = java(broker, directory, truststore_type="PEM", truststore_location=certificates.ca)
     told = catch_refusal(client.topics)
     assert isinstance(told, DriverError) and "Ssl" in told.kind + told.message, told

@@ -45,7 +45,7 @@ def top(broker, *arguments):
     return done.stdout
 
 
-def test_open_and_forgotten_transactions_and_lag_are_shown(broker):
+def test_top_lists_open_and_forgotten_transactions_and_lag(broker):
     assert CliRunner().invoke(main, ["health", "-b", broker.bootstrap, "--wait", "60s"]).exit_code == 0
     client = Client(broker.bootstrap)
     try:

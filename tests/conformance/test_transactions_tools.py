@@ -286,7 +286,7 @@ def test_orphans_are_found_with_the_command_that_aborts_them(tools):
 
 
 @pytest.mark.parametrize("tools", BROKERS, indirect=True)
-def test_busy_producers_leave_no_orphans(tools):
+def test_running_transactions_are_not_reported_as_orphans(tools):
     """Transactions begin and end all the time between the questions; none of them is forgotten."""
     topic = tools.topic(2)
     stop, ended = threading.Event(), []

@@ -268,7 +268,7 @@ def verdict_of(user, name):
 
 @pytest.mark.parametrize("user", [ALL_RIGHTS, SUPER, READ_ALONE, ONE_DENIED])
 @pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_each_user_is_told_what_it_can_know(stage, user):
+def test_verdicts_depend_on_the_rights_of_the_user(stage, user):
     for name in STATES:
         standing, said = stage.standing(user, name)
         assert (name, standing) == (name, verdict_of(user, name)), said
@@ -282,7 +282,7 @@ def test_each_user_is_told_what_it_can_know(stage, user):
 
 
 @pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_what_the_coordinator_may_be_about_to_abort_is_in_time(stage, monkeypatch):
+def test_a_transaction_shortly_past_its_timeout_is_in_time(stage, monkeypatch):
     monkeypatch.setattr("ottla.verdict.OVERDUE_AFTER_MS", LONG_MS)
     monkeypatch.setattr("ottla.cli.txn.cluster.OVERDUE_AFTER_MS", LONG_MS)
     standing, said = stage.standing(SUPER, "overdue")
@@ -300,7 +300,7 @@ def test_a_copy_of_a_partition_alone_proves_nothing(stage, tmp_path):
 
 
 @pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_an_audit_says_of_the_directory_what_why_says_of_the_broker(stage):
+def test_the_audit_gives_the_same_verdicts_as_the_why_command(stage):
     found = run_audit(stage.broker.data_dir)
     first = [one for one in found.open_transactions if one.partition == 0]
     told = {one.topic.removeprefix("topic-"): str(one.verdict) for one in first}

@@ -34,7 +34,7 @@ def broker(directory, certificates, token_file):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_the_java_client_comes_in_and_does_all_that_it_may(
+def test_the_java_client_works_over_every_protocol_and_login(
     broker, directory, certificates, token_file, way, monkeypatch
 ):
     if reason := lacks("java"):

@@ -31,6 +31,6 @@ def test_a_planted_bug_is_noticed(name):
     assert NOTICED_AS[name] in notice.problems
 
 
-def test_where_bugs_are_hunted_nothing_is_wrong_without_one():
+def test_crash_states_have_no_problem_without_a_planted_bug():
     """Without the bug there are no findings, so all findings before the loss are caused by the bug too."""
     assert sample(SEED, True, EVERY).problems == []

@@ -8,7 +8,7 @@ from lab.crash.verdicts import Crash
 
 @pytest.mark.parametrize(("seed", "every"), [(1, 16), (2, 16)], ids=["narrow", "wide"])
 @pytest.mark.parametrize("flushing", [True, False], ids=["flushed", "unflushed"])
-def test_no_crash_state_breaks_a_promise(flushing, seed, every):
+def test_sampled_crash_states_violate_no_guarantee(flushing, seed, every):
     """Flushed: nothing acknowledged is lost, nothing is torn. Unflushed: so after kills; else the logs are sound."""
     tally = sample(seed, flushing, every)
     assert tally.problems == []

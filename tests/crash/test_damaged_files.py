@@ -78,7 +78,7 @@ def test_every_bit_of_the_last_batch(unsynced_log):
 @pytest.mark.parametrize(
     "name", [".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata"]
 )
-def test_files_beside_a_log_that_is_recovered_decide_nothing(unsynced_log, name, kind):
+def test_damaged_files_next_to_a_log_cause_no_wrong_records(unsynced_log, name, kind):
     paths = [path for path in unsynced_log.files if path.startswith(PARTITION) and path.endswith(name)]
     damages = (each for path in paths for each in unsynced_log.damages(path, kind) if each.at % 5 == 0)
     met, wrong = sweep(unsynced_log, damages)
@@ -92,7 +92,7 @@ def test_files_beside_a_log_that_is_recovered_decide_nothing(unsynced_log, name,
     ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
      "meta.properties"],
 )  # fmt: skip
-def test_a_checkpoint_is_right_or_the_broker_says_which_file_is_not(small, name, kind):
+def test_a_damaged_checkpoint_is_harmless_or_reported(small, name, kind):
     met, wrong = sweep(small, small.damages(f"/data/{name}", kind))
     assert wrong == []
     assert met.keys() <= {Outcome.WHOLE, Outcome.REFUSED, Outcome.OFFLINE}

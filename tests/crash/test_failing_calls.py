@@ -6,7 +6,7 @@ from lab.crash.failures import sweep
 
 
 @pytest.mark.parametrize("flushing", [True, False], ids=["flushed", "unflushed"])
-def test_no_failing_call_breaks_a_promise(flushing):
+def test_failing_disk_calls_violate_no_guarantee(flushing):
     """Nothing is acknowledged after a failed sync, nothing acknowledged is lost, and the failure is reported."""
     met, problems = sweep(flushing, every=23)
     assert problems == []

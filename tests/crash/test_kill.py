@@ -177,7 +177,7 @@ def agree_with_the_files(data_dir, findings):
 
 
 @pytest.mark.slow
-def test_a_killed_broker_keeps_every_promise(tmp_path, record_property):
+def test_a_killed_broker_keeps_all_acknowledged_transactions(tmp_path, record_property):
     record_property("seed", SEED)
     sys.stderr.write(f"seed {SEED}, {KILLS} kills\n")
     dice = random.Random(SEED)

@@ -57,12 +57,12 @@ def test_every_kind_of_change_is_there():
     }
 
 
-def test_what_nobody_observes_is_left_alone():
+def test_unobservable_lines_are_not_mutated():
     told = [one for one in mutants_of("m.py", SOURCE) if one.line in (1, 2, 3, 6, 7, 8, 9)]
     assert told == []
 
 
-def test_a_check_that_lists_are_as_long_as_each_other_is_left_alone():
+def test_zip_strict_is_not_mutated():
     assert {before for _, before, _ in changes(b"f(zip(a, b, strict=True), True)")} == {
         "f(zip(a, b, strict=True), True)",
         "True",
@@ -71,13 +71,13 @@ def test_a_check_that_lists_are_as_long_as_each_other_is_left_alone():
 
 
 @pytest.mark.parametrize("count", [12, 31])
-def test_a_seed_draws_the_same_and_as_many_as_are_wanted(count):
+def test_a_seed_draws_the_same_mutants_in_the_requested_number(count):
     drawn = draw(3, count, ("ottla/broker/api/fetch.py", "ottla/broker/api/produce.py"))
     assert len(drawn) == count and drawn == draw(3, count, ("ottla/broker/api/fetch.py", "ottla/broker/api/produce.py"))
     assert {one.path for one in drawn} == {"ottla/broker/api/fetch.py", "ottla/broker/api/produce.py"}
 
 
-def test_every_room_has_tests_and_those_of_the_name_come_first():
+def test_every_source_folder_has_tests_and_namesakes_run_first():
     for room in ROOMS:
         assert Path(room.source).is_dir() and all(Path(folder).is_dir() for folder in (*room.tests, *room.wider))
     first, *others = stages("ottla/broker/api/fetch.py")

@@ -50,7 +50,7 @@ def mark(rows, aborted, opened):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_batch_of_a_transaction_has_the_fate_of_the_range_that_it_lies_in(seed):
+def test_a_transactional_batch_has_the_fate_of_its_range(seed):
     aborted, opened = ranges_of(random.Random(seed))
     places = [(producer_id, offset) for producer_id in (-1, *PRODUCERS, 99) for offset in OFFSETS]
     rows = np.zeros((len(places), headers.COLUMNS), dtype=np.int64)

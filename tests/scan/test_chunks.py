@@ -46,7 +46,7 @@ def test_torn_tail_is_the_end_at_every_length(write_log, three):
         assert [(tail.position, tail.end_position) for tail in part.torn] == [(three.positions[2], size)]
 
 
-def test_zeros_behind_the_last_batch_are_a_torn_tail(write_log, three):
+def test_zeros_after_the_last_batch_are_a_torn_tail(write_log, three):
     end = three.path.stat().st_size
     with three.path.open("ab") as file:
         file.write(bytes(10_000))
@@ -87,7 +87,7 @@ def test_flipped_byte_in_the_middle_names_file_and_position(write_log, three, fi
     assert [(one.position, one.end_position) for one in part.damage] == [(three.positions[1], three.positions[2])]
 
 
-def test_base_offset_that_jumps_is_damage_though_nothing_behind_it_ascends(write_log, three):
+def test_a_base_offset_that_goes_backwards_is_damage(write_log, three):
     # The base offset is outside the CRC: a small jump shows only where the next batch goes backwards.
     flip(three.path, three.positions[1] + 6, 0x01)
     with pytest.raises(DamagedSegment, match=rf"{three.path}: position {three.positions[2]} to .*base offset"):
@@ -125,7 +125,7 @@ def test_batch_larger_than_a_chunk_is_read_whole(write_log):
     assert records([part]) == 3
 
 
-def test_index_that_lies_costs_no_record(write_log):
+def test_a_wrong_offset_index_loses_no_records(write_log):
     log = write_log()
     entries = b""
     for _ in range(50):

@@ -126,7 +126,7 @@ def test_each_column_alone_is_as_it_is_among_all(write_log):
         assert [row[name] for row in rows_of(alone)] == [row[name] for row in rows_of(whole)], name
 
 
-def test_batch_that_is_not_what_its_crc_says_is_damage_and_none_of_its_records_is_read(write_log):
+def test_a_batch_with_a_wrong_crc_is_damage_and_returns_no_records(write_log):
     log = write_log()
     log.data(2)
     append(log, [(b"k", b"needle"), (b"k", b"v")])

@@ -75,7 +75,7 @@ def test_ranges_cut_anywhere_merge_to_the_same_fates(reference, target_bytes):
         assert cuts > len(whole) or target_bytes > 10_000
 
 
-def test_marker_closes_the_transaction_whatever_its_epoch(write_log):
+def test_a_marker_of_a_newer_epoch_ends_the_transaction(write_log):
     log = write_log()
     log.data(2, producer_id=7, epoch=0)
     log.marker(7, commit=False, epoch=1)
@@ -95,7 +95,7 @@ def test_marker_that_closes_nothing_counts_for_nothing(write_log):
     assert fates.aborted_ranges.tolist() == [[7, 1, 2]]
 
 
-def test_open_transaction_holds_the_last_stable_offset_and_interleaved_ones_are_told_apart(write_log):
+def test_an_open_transaction_among_others_sets_the_last_stable_offset(write_log):
     log = write_log()
     log.data(3)
     log.data(2, producer_id=1)
@@ -144,7 +144,7 @@ def what_is_visible(fates):
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_indexes_of_a_real_kafka_tell_what_the_scan_tells(reference, name):
+def test_indexes_of_a_real_kafka_give_the_same_result_as_the_scan(reference, name):
     logs = list_partitions(str(reference(name)))
     from_indexes = visible_partitions(logs, on_damage="fail", verify=False, threads=2)
     scanned = visible_partitions(logs, on_damage="fail", verify=True, threads=2)

@@ -41,7 +41,7 @@ def aborted_rows(partition):
     return partition.find_aborted(0, 2**62).tolist()
 
 
-def test_what_is_appended_is_read_and_nothing_twice(follower):
+def test_appended_batches_are_read_exactly_once(follower):
     follower.log.data(3)
     assert follower.ends() == (3, 3)
     follower.log.data(producer_id=7)
@@ -52,7 +52,7 @@ def test_what_is_appended_is_read_and_nothing_twice(follower):
     assert follower.ends() == (7, 7) and aborted_rows(follower.partition) == [[7, 3, 4]]
 
 
-def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets(follower):
+def test_find_aborted_returns_transactions_that_overlap_the_offsets(follower):
     for producer_id in (8, 7):
         follower.log.data(producer_id=producer_id)
         follower.log.marker(producer_id, commit=False)
@@ -75,7 +75,7 @@ def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets
     assert [follower.partition.covers(offset) for offset in (1, 2, 3)] == [False, True, True]
 
 
-def test_a_log_that_was_cut_below_what_was_read_is_read_anew(follower):
+def test_a_log_truncated_below_the_read_offset_is_read_again(follower):
     """The cut is that of an unclean start: a marker and an aborted transaction are replaced by other batches."""
     follower.log.data(3)
     kept_bytes, kept_offset = follower.size_bytes, follower.log.next_offset
@@ -92,7 +92,7 @@ def test_a_log_that_was_cut_below_what_was_read_is_read_anew(follower):
     assert follower.partition.last_marker_ms == {8: 2000}
 
 
-def test_a_log_that_was_cut_exactly_behind_what_was_read_goes_on(follower):
+def test_a_log_truncated_at_the_read_offset_keeps_its_end_offset(follower):
     follower.log.data(3)
     assert follower.ends() == (3, 3)
     size_bytes = follower.size_bytes

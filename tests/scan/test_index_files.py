@@ -40,7 +40,7 @@ def test_entries_end_where_they_stop_ascending(segment, behind):
 
 
 @pytest.mark.parametrize(("size", "left"), [(1201, 3), (1200, 2), (801, 2), (400, 0), (0, 0)])
-def test_positions_at_or_behind_the_end_of_the_segment_are_ignored(segment, size, left):
+def test_index_positions_at_or_after_the_segment_end_are_ignored(segment, size, left):
     assert len(batch_positions(segment(pack(ENTRIES)), 100, size)) == left
 
 

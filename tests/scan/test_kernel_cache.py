@@ -61,7 +61,7 @@ def compile_kernel(tmp_path):
     return run
 
 
-def test_kernels_of_an_archive_are_compiled_once_wherever_it_lies(compile_kernel, tmp_path):
+def test_kernels_of_an_archive_are_compiled_once_for_all_its_paths(compile_kernel, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     first, second = pack_packages(tmp_path / "one"), pack_packages(tmp_path / "two")
@@ -94,7 +94,7 @@ def change(source):
         constants.write("MAGIC = 3\n")
 
 
-def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compile_kernel, source):
+def test_kernels_are_recompiled_when_a_constant_in_another_file_changes(compile_kernel, source):
     assert compile_kernel(source)[2:] == [0, 1]
     assert compile_kernel(source)[2:] == [1, 0]
     change(source)
@@ -102,7 +102,7 @@ def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compi
 
 
 @pytest.mark.parametrize("file", ["index", "data"])
-def test_what_a_process_has_half_saved_brings_no_kernel_of_other_sources_back(compile_kernel, source, file):
+def test_a_half_saved_cache_returns_no_kernels_of_older_sources(compile_kernel, source, file):
     """Other processes see it for a moment, or permanently if the process was killed."""
     assert compile_kernel(source)[2:] == [0, 1]
     change(source)
@@ -118,7 +118,7 @@ def test_a_folder_can_be_named(compile_kernel, tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
-def test_a_folder_that_others_can_write_is_not_trusted(compile_kernel, tmp_path, mode):
+def test_a_cache_folder_writable_by_others_is_not_used(compile_kernel, tmp_path, mode):
     folder = tmp_path / "tmp" / f"ottla-kernels-{os.geteuid()}"
     folder.mkdir()
     folder.chmod(mode)

@@ -63,7 +63,7 @@ def test_integers_are_those_of_the_bytes(data, at):
 
 
 @given(data=st.binary(max_size=12))
-def test_what_a_kernel_returns_is_of_python(data):
+def test_kernels_return_python_integers(data):
     for kind in KINDS:
         with only(kind):
             assert [type(part) for part in varint(array(data), 0, len(data))] == [int, int]
@@ -123,21 +123,21 @@ def read(buffer, rows):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @given(data=logs() | st.binary(max_size=300))
-def test_both_kinds_tell_the_same_of_a_log(data):
+def test_plain_and_compiled_kernels_give_the_same_results(data):
     with only(PLAIN):
         plainly = run_kernels(data)
     with only(COMPILED):
         assert run_kernels(data) == plainly
 
 
-def test_nothing_is_compiled_before_so_much_is_read_that_it_pays():
+def test_kernels_are_compiled_only_after_enough_bytes_were_read():
     done = subprocess.run(
         [sys.executable, "-c", CHOOSING], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert (done.stdout.split(), done.stderr) == (["False", "False", "True"], "")
 
 
-def test_threads_that_come_together_make_a_kernel_once():
+def test_concurrent_first_calls_create_a_kernel_once():
     made, together = [], threading.Barrier(4)
 
     def make():

@@ -109,7 +109,7 @@ def test_spoiled_message_is_damage_and_alone_is_lost(put, at):
     assert [row[0] for row in read(root, on_damage="report")[0]] == [0, 2, 3]
 
 
-def test_message_of_26_bytes_behind_damage_is_found(put):
+def test_a_message_of_26_bytes_after_damage_is_found(put):
     batch = bytearray(at_offset(0, [(b"k", b"v" * 90)]))
     batch[80] ^= 1
     (part,) = walk(put(bytes(batch) + message(1, None, b"", magic=0)), "report")

@@ -43,14 +43,14 @@ def segment(write_log):
 
 
 @pytest.mark.parametrize("first", range(END))
-def test_reading_starts_at_the_last_indexed_batch_that_ends_below_what_is_wanted(segment, first):
+def test_reading_starts_at_the_last_indexed_batch_below_the_first_offset(segment, first):
     start, end = segment.read(first, END)
     below = [index for index in segment.indexed if (index + 1) * RECORDS <= first]
     assert (start, end) == (segment.positions[below[-1]] if below else 0, segment.size_bytes)
 
 
 @pytest.mark.parametrize("end_offset", range(1, END))
-def test_reading_ends_at_the_indexed_batch_that_cannot_hold_what_is_wanted(segment, end_offset):
+def test_reading_ends_at_an_indexed_batch_after_the_end_offset(segment, end_offset):
     start, end = segment.read(0, end_offset)
     behind = [index for index in segment.indexed if (index + 1) * RECORDS > end_offset][1:]
     assert (start, end) == (0, segment.positions[behind[0]] if behind else segment.size_bytes)

@@ -17,7 +17,7 @@ def unfrozen():
     gc.unfreeze()
 
 
-def test_what_a_worker_of_spark_has_loaded_is_left_out_of_its_collections(monkeypatch, unfrozen):
+def test_objects_of_a_spark_worker_are_excluded_from_garbage_collection(monkeypatch, unfrozen):
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     needs.check_worker()
     assert gc.get_freeze_count() > 1_000

@@ -147,7 +147,7 @@ def test_no_more_than_three_ranges_of_a_segment_are_held(write_log, behind_arrow
     assert done == segment.size_bytes
 
 
-def test_pieces_that_are_not_asked_for_are_left_out(write_log, behind_arrow):
+def test_expected_pieces_can_be_skipped_while_reading(write_log, behind_arrow):
     log = write_log()
     for _ in range(6):
         log.data(10)
@@ -160,7 +160,7 @@ def test_pieces_that_are_not_asked_for_are_left_out(write_log, behind_arrow):
     assert read == [10, 30, 50]
 
 
-def test_what_goes_wrong_ahead_is_told_where_it_is_needed(write_log, behind_arrow):
+def test_an_error_of_reading_ahead_is_raised_for_its_own_piece(write_log, behind_arrow):
     log = write_log()
     for _ in range(3):
         log.data(10)
@@ -210,7 +210,7 @@ def test_large_partitions_are_listed_side_by_side(reference, behind_arrow, listi
     assert sorted(listings) == sorted([(place, False), *((f"{place}/{name}", False) for name, _, _ in local)])
 
 
-def test_index_files_that_a_store_did_not_list_are_not_asked_for(write_log, behind_arrow, monkeypatch):
+def test_index_files_missing_from_the_listing_are_not_requested(write_log, behind_arrow, monkeypatch):
     log = write_log()
     log.data(10)
     log.roll().data(10)
@@ -268,7 +268,7 @@ def test_secrets_in_uris_are_refused_and_not_repeated():
     assert str(told.value) == "s3://logs/kafka: the URI has a secret, which findings show: leave it out"
 
 
-def test_a_scheme_that_arrow_does_not_know_is_told(capsys):
+def test_an_unknown_uri_scheme_is_reported_in_one_line(capsys):
     assert main(["carrier://logs/kafka"]) == 2
     told = "Unrecognized filesystem type in URI: carrier://logs"
     assert capsys.readouterr().err == f"ottla audit: carrier://logs/kafka/cleaner-offset-checkpoint: {told}\n"

@@ -326,7 +326,7 @@ def test_more_producers_than_the_table_holds_at_first_are_followed_all():
         ({"seq": 5, "count": 0, "delta": 3}, {"seq": 9}, None),
     ],
 )
-def test_second_batch_is_judged_by_the_first(first, second, kind):
+def test_an_anomaly_of_a_batch_depends_on_the_batch_before_it(first, second, kind):
     one = Batch(**{"base": 10, "delta": 0, "pid": 7, "epoch": 1, **first})
     two = Batch(**{"base": one.last + 1, "delta": 0, "pid": 7, "epoch": 1, **second})
     (_, anomalies, _), _, _ = run([one, two])
@@ -344,7 +344,7 @@ def test_second_batch_is_judged_by_the_first(first, second, kind):
         (32_767, 32_766, 1, events.ZOMBIE_AFTER_MARKER),
     ],
 )
-def test_data_behind_a_marker_is_judged_by_its_epoch(marker_epoch, data_epoch, seq, kind):
+def test_an_anomaly_of_data_after_a_marker_depends_on_its_epoch(marker_epoch, data_epoch, seq, kind):
     before = 32_766 if marker_epoch == 32_767 else 4
     (ended, anomalies, _), _, _ = run(
         [

@@ -132,7 +132,7 @@ def test_empty_control_batch_ends_nothing(write_log):
     assert (found[7][states.FIRST_OFFSET], found[7][states.COORDINATOR_EPOCH]) == (0, -1)
 
 
-def test_marker_of_an_older_epoch_ends_the_transaction_and_is_told(write_log):
+def test_a_marker_of_an_older_epoch_ends_the_transaction_as_an_anomaly(write_log):
     """A replica appends its leader's batches: the entry takes the older epoch and loses its batch."""
     log = write_log()
     log.append(transactional(epoch=3))

@@ -45,7 +45,7 @@ def offsets(root, **options):
         (99, [0, 1, 2, 3, 5], [0, 1, 2, 3, 5]),
     ],
 )
-def test_nothing_behind_the_watermark_is_read(ahead, watermark, committed, uncommitted):
+def test_records_above_the_high_watermark_are_not_read(ahead, watermark, committed, uncommitted):
     checkpoint(ahead, watermark)
     assert offsets(ahead, **CAPPED) == committed
     assert offsets(ahead, isolation_level="read_uncommitted", **CAPPED) == uncommitted

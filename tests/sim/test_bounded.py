@@ -9,7 +9,7 @@ from ottla.broker.turns import Turns
 GREEDY = PROFILES["greedy"]
 
 
-def test_no_greedy_client_holds_the_others():
+def test_large_requests_do_not_delay_other_clients():
     asked = 0
     for seed in range(25):
         outcome = run_seed(seed, GREEDY)
@@ -18,7 +18,7 @@ def test_no_greedy_client_holds_the_others():
     assert asked > 400
 
 
-def test_handlers_that_never_rest_are_noticed(monkeypatch):
+def test_handlers_that_never_yield_are_detected(monkeypatch):
     """Also those that ask the ledger themselves, as Produce does."""
     monkeypatch.setattr(Turns, "must_yield", False)
     problems = map(partial(run_seed, profile=GREEDY), range(25))

@@ -35,7 +35,7 @@ def collected_seldom():
     gc.unfreeze()
 
 
-def test_no_seed_breaks_a_promise(seeds, collected_seldom):
+def test_simulated_seeds_violate_no_guarantee(seeds, collected_seldom):
     """Report each failing seed with the command that runs it again. A hundred seeds take 4 s of CPU time."""
     failing, known = [], Counter()
     for outcome in outcomes(seeds, None, None, 1):
@@ -106,7 +106,7 @@ print(" ".join(run_seed(seed, PROFILES[name]).trace for seed in range(2) for nam
 """
 
 
-def test_a_seed_has_one_trace_whatever_the_hash_seed():
+def test_a_seed_has_the_same_trace_for_any_hash_seed():
     found = set()
     for hash_seed in ("0", "1", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -169,7 +169,7 @@ def test_retention_may_delete_what_the_cleaner_is_about_to_read():
 
 
 @pytest.mark.parametrize("profile", MET)
-def test_a_profile_meets_what_it_is_about_and_keeps_its_promises(profile):
+def test_a_profile_causes_its_faults_and_violates_no_guarantee(profile):
     met = Counter()
     for seed in range(60):
         outcome = run_seed(seed, PROFILES[profile])
@@ -180,7 +180,7 @@ def test_a_profile_meets_what_it_is_about_and_keeps_its_promises(profile):
     assert [name for name in MET[profile] if not met[name]] == []
 
 
-def test_who_takes_sequences_back_meets_a_fatal_error_only_where_the_rule_is_off():
+def test_reused_sequences_are_fatal_only_if_the_rule_is_switched_off():
     """OUT_OF_ORDER_SEQUENCE_NUMBER is fatal for a client of this habit, UNKNOWN_PRODUCER_ID aborts a transaction."""
     met = Counter()
     for seed in range(60):

@@ -6,7 +6,7 @@ from lab import simulate
 from ottla.testkit import checker
 
 
-def test_one_seed_is_told_with_its_plan(capsys, tmp_path):
+def test_one_seed_prints_its_trace_and_writes_a_valid_history(capsys, tmp_path):
     history = tmp_path / "history.jsonl"
     assert simulate.main(["--seed", "7", "--history", str(history)]) == 0
     told = capsys.readouterr().out

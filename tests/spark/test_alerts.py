@@ -92,14 +92,14 @@ def test_a_decision_of_the_same_epoch_is_certain_if_no_marker_came_since(write_l
     assert verdicts(write_log.root, 2 * HOUR_MS) == [("decided", "COMMIT")]
 
 
-def test_what_no_coordinator_of_the_directory_knows_gives_no_alert(write_log):
+def test_a_transaction_missing_from_the_coordinator_log_gives_no_alert(write_log):
     write_log("ledger").data(1, producer_id=7, timestamp_ms=HOUR_MS)
     coordinator = write_log("__transaction_state")
     coordinate(coordinator, (1, 0, HOUR_MS), producer_id=9)
     assert verdicts(write_log.root, 1000 * HOUR_MS) == []
 
 
-def test_what_ends_while_the_coordinator_is_read_gives_no_alert(write_log, monkeypatch):
+def test_a_transaction_that_ends_during_the_check_gives_no_alert(write_log, monkeypatch):
     from ottla.spark_jobs.stream.watch import Watch
 
     ledger, coordinator = write_log("ledger"), write_log("__transaction_state")
@@ -116,13 +116,13 @@ def test_what_ends_while_the_coordinator_is_read_gives_no_alert(write_log, monke
     assert verdicts(write_log.root, 1000 * HOUR_MS) == []
 
 
-def test_the_view_tells_what_hangs_now(spark, reference):
+def test_the_hanging_view_lists_overdue_transactions(spark, reference):
     rows = spark.read.format("ottla").option("view", "hanging").load(str(reference("unclean"))).collect()
     assert sorted({row.transactionalId for row in rows}) == ["hanging-01", "tv2-01"]
     assert {row.verdict for row in rows} == {"overdue"}
 
 
-def test_alerts_that_nobody_reads_are_told_again_at_the_next_start(spark, reference, tmp_path, monkeypatch, capsys):
+def test_alerts_that_could_not_be_printed_are_repeated_at_the_next_run(spark, reference, tmp_path, monkeypatch, capsys):
     from ottla.spark_jobs import alert
 
     run = [str(reference("unclean")), "--once", "--format", "json", "--checkpoint", str(tmp_path / "told")]
@@ -161,7 +161,7 @@ def test_lines_of_json_are_as_documented(reference, write_log, tmp_path, capsys)
     all_seen("ottla alert", lines)
 
 
-def test_a_single_look_needs_no_java(reference, tmp_path, capsys, monkeypatch):
+def test_alert_once_runs_without_java(reference, tmp_path, capsys, monkeypatch):
     """With a checkpoint folder it prints each alert only once."""
     from ottla.spark_jobs import alert
 
@@ -177,7 +177,7 @@ def test_a_single_look_needs_no_java(reference, tmp_path, capsys, monkeypatch):
     assert "an alert without --once uses this folder" in capsys.readouterr().err
 
 
-def test_a_query_that_fails_is_told_in_one_line(spark, reference, tmp_path, capsys, monkeypatch):
+def test_a_failed_query_is_reported_in_one_line(spark, reference, tmp_path, capsys, monkeypatch):
     from ottla.spark_jobs import alert
 
     root = tmp_path / "log"
@@ -197,7 +197,7 @@ def test_a_query_that_fails_is_told_in_one_line(spark, reference, tmp_path, caps
         (("--checkpoint", "file"), "--checkpoint file: Not a directory"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_spark_starts(reference, tmp_path, capsys, monkeypatch, arguments, said):
+def test_invalid_arguments_are_refused(reference, tmp_path, capsys, monkeypatch, arguments, said):
     from ottla.spark_jobs import alert
 
     monkeypatch.chdir(tmp_path)
@@ -206,7 +206,7 @@ def test_what_cannot_be_meant_is_refused_before_spark_starts(reference, tmp_path
     assert said in capsys.readouterr().err
 
 
-def test_a_directory_that_is_not_there_is_told_in_one_line(tmp_path, capsys):
+def test_a_missing_directory_is_reported_in_one_line(tmp_path, capsys):
     from ottla.spark_jobs import alert
 
     assert alert.main([str(tmp_path / "nowhere")]) == 2

@@ -32,7 +32,7 @@ def said_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(interpreter, "_running_session", lambda: None)
 
 
-def test_spark_that_is_still_to_start_is_told_this_python(said_nothing):
+def test_pyspark_python_is_set_to_this_interpreter(said_nothing):
     interpreter.use_this_python()
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
@@ -46,7 +46,7 @@ def test_spark_that_is_still_to_start_is_told_this_python(said_nothing):
         ("PATH", str(Path(sys.executable).parent)),
     ],
 )
-def test_what_somebody_said_stays(said_nothing, monkeypatch, name, value):
+def test_a_configured_environment_is_not_changed(said_nothing, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     interpreter.use_this_python()
     assert os.environ.get("PYSPARK_PYTHON") == (value if name == "PYSPARK_PYTHON" else None)

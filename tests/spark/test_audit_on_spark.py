@@ -35,7 +35,7 @@ def test_spark_and_this_process_give_the_same(spark, run_audit, reference, tmp_p
 
 
 @pytest.mark.slow
-def test_java_that_does_not_start_is_told_in_one_line_behind_what_it_says_itself(reference, tmp_path):
+def test_a_failed_start_of_java_is_reported_in_the_last_line(reference, tmp_path):
     command = [sys.executable, ROOT / "ottla/spark_jobs/audit.py", reference("clean"), "--run-on", "spark"]
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
@@ -45,7 +45,7 @@ def test_java_that_does_not_start_is_told_in_one_line_behind_what_it_says_itself
     assert last.startswith(f"ottla audit: Spark, which needs Java 17, did not start with JAVA_HOME={tmp_path}: ")
 
 
-def test_what_is_shipped_works_alone(tmp_path, reference):
+def test_the_shipped_zip_works_without_the_installed_package(tmp_path, reference):
     """The zip scans a directory in an interpreter without our package."""
     from ottla.spark_jobs.session import pack_packages
 

@@ -44,13 +44,13 @@ def test_files_of_a_real_kafka_read_the_same(check, reference, name, isolation):
     assert table.count() == {"read_committed": 3988, "read_uncommitted": 4996}[isolation]
 
 
-def test_what_is_settled_is_read_without_python(check, reference):
+def test_cached_records_are_read_without_python(check, reference):
     table = check(reference("unclean"))
     assert "ottla" not in plan_of(table).replace("ottla-", "")
     assert all("/records-v1/topic=" in path for path in table.inputFiles())
 
 
-def test_what_is_open_is_read_from_the_log(check, write_log):
+def test_records_of_open_transactions_are_read_from_the_log(check, write_log):
     log = write_log()
     log.data(3)
     log.data(2, producer_id=7)
@@ -135,7 +135,7 @@ def test_values_at_the_edges_read_the_same(check, write_log):
         ("spark.sql.sources.partitionColumnTypeInference.enabled", "false"),
     ],
 )
-def test_what_a_session_is_told_changes_nothing(spark, check, write_log, name, value, tmp_path):
+def test_spark_settings_change_no_rows_and_hide_no_corrupt_file(spark, check, write_log, name, value, tmp_path):
     log = write_log("007")
     log.data(2, timestamp_ms=-5_000_000_000_000)
     before = spark.conf.get(name)

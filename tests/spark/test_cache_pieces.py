@@ -49,14 +49,14 @@ def wait_for_clock():
     time.sleep(0.05)
 
 
-def test_what_is_there_is_written_once(write_log, cache):
+def test_unchanged_records_are_written_once(write_log, cache):
     log = write_log()
     log.data(3)
     assert len(check(write_log.root, cache)[0]) == 1
     assert check(write_log.root, cache) == ([], dict.fromkeys(LEVELS, 0))
 
 
-def test_what_is_new_alone_is_written(write_log, cache):
+def test_only_new_records_are_written(write_log, cache):
     log = write_log()
     for _ in range(20):
         log.data(3)
@@ -81,7 +81,7 @@ def test_a_segment_that_grows_has_few_files(write_log, cache):
         assert len(used) <= count.bit_length() + 1
 
 
-def test_a_file_that_rests_is_not_read_again(write_log, cache, at_rest, monkeypatch):
+def test_a_log_file_unchanged_for_a_while_is_not_read_again(write_log, cache, at_rest, monkeypatch):
     log = write_log()
     log.data(3)
     wait_for_clock()
@@ -145,14 +145,14 @@ class TestWhatBecomesOfALog:
         _, behind = check(write_log.root, cache)
         assert behind == dict.fromkeys(LEVELS, 0)
 
-    def test_a_topic_made_anew(self, write_log, cache):
+    def test_a_recreated_topic_is_cached_again(self, write_log, cache):
         write_log().data(3, value=b"one")
         check(write_log.root, cache)
         shutil.rmtree(write_log.root / "ledger-0")
         write_log().data(3, value=b"two")
         assert len(check(write_log.root, cache)[0]) == 1
 
-    def test_a_topic_that_is_gone(self, write_log, cache):
+    def test_files_of_a_deleted_topic_are_marked_as_unused(self, write_log, cache):
         write_log("audit").data(1)
         write_log().data(1)
         check(write_log.root, cache)
@@ -270,7 +270,7 @@ def test_a_log_that_changes_while_it_is_written_is_not_kept(write_log, cache, mo
     check(write_log.root, cache)
 
 
-def test_what_a_killed_query_left_is_not_read(write_log, cache):
+def test_missing_or_partial_files_of_a_killed_query_are_replaced(write_log, cache):
     log = write_log()
     log.data(2, producer_id=7)
     log.marker(7, commit=False)
@@ -329,7 +329,7 @@ def test_files_go_a_day_after_they_were_first_not_needed(write_log, cache):
     assert not first.exists()
 
 
-def test_a_query_of_some_offsets_does_not_judge_the_rest(write_log, cache):
+def test_a_query_of_some_offsets_marks_no_other_files_as_unused(write_log, cache):
     log = write_log()
     log.data(3)
     log.roll()
@@ -353,7 +353,7 @@ def test_offsets_inside_of_batches(write_log, cache):
             check(write_log.root, cache, **given)
 
 
-def test_what_was_noted_may_be_lost_or_nonsense(write_log, cache):
+def test_a_corrupt_seen_json_causes_no_rewriting(write_log, cache):
     write_log().data(3)
     check(write_log.root, cache)
     (noted,) = [path.parent / "_seen.json" for path in cache.rglob("*.parquet")]
@@ -362,7 +362,7 @@ def test_what_was_noted_may_be_lost_or_nonsense(write_log, cache):
         assert check(write_log.root, cache) == ([], dict.fromkeys(LEVELS, 0))
 
 
-def test_a_cache_that_cannot_be_written_is_told(write_log, tmp_path):
+def test_an_unwritable_cache_folder_is_an_error(write_log, tmp_path):
     write_log().data(3)
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheFailed, match="cannot be written or read"):

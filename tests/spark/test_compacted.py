@@ -90,7 +90,7 @@ def test_views_of_compacted_logs_are_those_of_the_scanner(tmp_path, monkeypatch,
     assert len(reader_of(root, "transactions").partitions()) < 2 * PARTITIONS
 
 
-def test_what_ended_and_was_cleaned_away_does_not_stay_open(write_log):
+def test_a_transaction_compacted_with_its_marker_is_not_open(write_log):
     """All began below the log: 1 was cleaned with its marker, 2 is still open, only the marker of 3 is left."""
     log = write_log(base_offset=100)
 

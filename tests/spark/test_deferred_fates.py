@@ -82,7 +82,7 @@ def test_tasks_see_the_log_as_it_was_planned(write_log, by_tasks):
     assert [row for task in tasks for batch in reader.read(task) for row in batch["offset"].to_pylist()] == [0, 1]
 
 
-def test_a_worker_does_not_tell_a_query_what_it_found_for_another(write_log, by_tasks):
+def test_a_worker_does_not_reuse_fates_of_an_earlier_query(write_log, by_tasks):
     log = write_log()
     log.data(2, producer_id=1)
     log.marker(1, commit=True)

@@ -127,7 +127,7 @@ def test_each_partition_ends_at_its_own_stable_offset_or_watermark(disks):
     assert marks == {("audit", 0): None, ("ledger", 0): 2, ("ledger", 1): 3}
 
 
-def test_transactional_ids_come_from_all_directories(disks):
+def test_transactional_ids_are_collected_from_all_directories(disks):
     found = rows(disks.paths, "transactions")
     assert {(row["partition"], row["transactionalId"], row["fate"]) for row in found} == {
         (0, "order-7", "aborted"),
@@ -138,7 +138,7 @@ def test_transactional_ids_come_from_all_directories(disks):
     assert {row["transactionalId"] for row in rows(disks.paths, "transaction_state")} == {"order-7", "order-8"}
 
 
-def test_what_hangs_is_judged_by_the_coordinator_in_another_directory(disks):
+def test_hanging_uses_the_coordinator_log_of_another_directory(disks):
     options = read_options({"paths": json.dumps(disks.paths), "view": "hanging"})
     (one,) = Watch(options).find_hanging(2 * HOUR_MS)
     assert (one.partition, one.transactional_id, str(one.verdict)) == (1, "order-8", "overdue")
@@ -196,7 +196,7 @@ def test_a_directory_that_is_missing_is_named(disks):
         rows([disks.a, f"{disks.b}-not"])
 
 
-def test_offsets_that_are_gone_are_told_with_their_directory(disks):
+def test_deleted_starting_offsets_are_an_error_naming_the_directory(disks):
     (disks.b / "log-start-offset-checkpoint").write_text("0\n1\nledger 1 2\n")
     given = {"startingOffsets": '{"ledger": {"0": 1, "1": 1}}'}
     with pytest.raises(DataLost, match=f"{disks.b}: ledger-1 begins at 2, startingOffsets names 1"):

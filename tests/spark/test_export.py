@@ -15,7 +15,7 @@ def read_export(path):
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_what_kafkas_consumer_returned_is_in_the_files(reference, consume, tmp_path, isolation, capsys):
+def test_exported_files_have_the_records_of_kafkas_consumer(reference, consume, tmp_path, isolation, capsys):
     out = tmp_path / "out"
     assert export.main([str(reference("unclean")), str(out), "--isolation-level", isolation]) == 0
     expected = consume(isolation)[1]
@@ -52,7 +52,7 @@ def test_spark_reads_what_spark_tasks_wrote(spark, reference, tmp_path):
 
 
 @pytest.mark.parametrize("folder", [".", "out", "ledger-0/out"])
-def test_nothing_is_written_into_a_log_directory(write_log, monkeypatch, capsys, folder):
+def test_output_inside_a_log_directory_is_refused(write_log, monkeypatch, capsys, folder):
     from ottla.spark_jobs import audit
 
     write_log().data(1)
@@ -67,7 +67,7 @@ def test_nothing_is_written_into_a_log_directory(write_log, monkeypatch, capsys,
     assert audit.main(["log", "--output", "logs"]) == 0
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(write_log, tmp_path, capsys):
+def test_a_non_empty_output_folder_is_refused(write_log, tmp_path, capsys):
     write_log().data(1)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()

@@ -28,7 +28,7 @@ def test_records_view_has_every_record(directory, isolation):
     assert [Expected(*(row[name] for name in COLUMNS)) for row in rows] == RECORDS
 
 
-def test_records_view_takes_what_is_asked_for(directory):
+def test_records_view_reads_the_requested_columns(directory):
     rows = read_view(directory, "records", startingOffsets="earliest", columns=("offset", "key"))
     assert [(row["offset"], row["key"]) for row in rows] == [(one.offset, one.key) for one in RECORDS]
 

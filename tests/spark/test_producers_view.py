@@ -47,7 +47,7 @@ def test_the_segments_below_the_newest_snapshot_are_not_read(two_segments):
     assert [(row["producerId"], row["lastOffset"], row["lastSequence"]) for row in rows] == [(7, 1, 1), (8, 5, 3)]
 
 
-def test_a_producer_that_the_broker_forgot_is_told_with_verify_alone(two_segments):
+def test_a_producer_missing_from_the_snapshot_is_found_by_a_full_walk(two_segments):
     path = two_segments.folder / f"{5:020d}.snapshot"
     kept = [entry for entry in decode_snapshot(path.read_bytes()) if entry.producer_id != 7]
     path.write_bytes(encode_snapshot(kept))

@@ -101,7 +101,7 @@ def test_offsets_of_one_partition_open_its_segment_alone(logs, reads):
     assert reads["files"] == {segment_name(1, 2)}
 
 
-def test_index_spares_reading_the_rest_of_a_segment(logs, reads, monkeypatch):
+def test_an_offset_index_limits_the_bytes_read_of_a_segment(logs, reads, monkeypatch):
     from ottla.scan import chunks
 
     size = (logs / segment_name(0, 0)).stat().st_size
@@ -114,7 +114,7 @@ def test_index_spares_reading_the_rest_of_a_segment(logs, reads, monkeypatch):
     assert 0 < reads["bytes"] < size / 2
 
 
-def test_index_that_lies_costs_speed_and_nothing_else(logs):
+def test_a_wrong_offset_index_loses_no_rows(logs):
     for path in logs.rglob("*.index"):
         content = bytearray(path.read_bytes())
         content[7::8] = bytes((byte + 13) % 256 for byte in content[7::8])
@@ -209,7 +209,7 @@ def test_pushed_filters_never_lose_a_row(logs, view):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_times_of_which_one_is_wanted_bound_by_the_earliest(logs, order):
+def test_a_filter_on_several_times_reads_from_the_earliest(logs, order):
     offsets = [3 * PER_SEGMENT + 7, 4 * PER_SEGMENT, 5 * PER_SEGMENT - 1]
     moments = [datetime.fromtimestamp((1000 + offsets[each]) / 1000, UTC) for each in order]
     one_of = ds.In(("timestamp",), tuple(moments))
@@ -226,7 +226,7 @@ def test_producers_are_bounded_by_an_option(logs):
 
 
 @pytest.mark.parametrize("view", ["records", "batches", "segments"])
-def test_offsets_below_the_log_start_fail_the_read_or_are_told(logs, caplog, view):
+def test_offsets_below_the_log_start_fail_the_read_or_are_logged(logs, caplog, view):
     (logs / "log-start-offset-checkpoint").write_text("0\n1\nledger 0 150\n")
     given = {"startingOffsets": '{"ledger": {"0": 149}}', "partitions": "0", **UNCOMMITTED}
     with pytest.raises(DataLost, match="ledger-0 begins at 150, startingOffsets names 149; option"):
@@ -236,7 +236,7 @@ def test_offsets_below_the_log_start_fail_the_read_or_are_told(logs, caplog, vie
     assert "ledger-0 begins at 150, startingOffsets names 149" in caplog.text
 
 
-def test_more_tasks_are_made_where_they_are_asked_for(logs):
+def test_min_partitions_makes_more_tasks_for_the_same_rows(logs):
     everything = reader_of(logs, "batches")
     assert len(everything.partitions()) == 1
     cut = reader_of(logs, "batches", minPartitions="10")
@@ -265,7 +265,7 @@ def test_more_tasks_are_made_where_they_are_asked_for(logs):
         ({"pushdown": "yes"}, "pushdown must be one of false, true"),
     ],
 )
-def test_bound_that_cannot_be_is_told(options, message):
+def test_invalid_options_are_refused_with_a_message(options, message):
     with pytest.raises(OptionError, match=message):
         read_options({"path": "somewhere", **options})
 

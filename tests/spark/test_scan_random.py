@@ -129,7 +129,7 @@ def test_damaged_log_shows_the_same_committed_records_with_all_buffers_and_cuts(
 
 
 @pytest.mark.parametrize("largest_task", [1, 1 << 40])
-def test_what_the_walk_for_fates_could_not_read_is_not_shown_as_committed(write_log, monkeypatch, largest_task):
+def test_batches_with_undetermined_fates_are_not_returned_as_committed(write_log, monkeypatch, largest_task):
     """An offset that jumps, which no CRC covers, hides the segments behind it from a walk, not from tasks there."""
     log = write_log()
     log.data(2)

@@ -119,7 +119,7 @@ def long_log(write_log):
     return write_log.root
 
 
-def test_transaction_over_all_ranges_is_told_once_with_all_of_its_records(long_log, cut):
+def test_a_transaction_over_all_ranges_has_one_row_with_all_records(long_log, cut):
     cut(1)
     assert tasks_of(long_log) == 4
     rows = {row["producerId"]: row for row in read_view(long_log, "transactions") if row["producerId"] != 9}
@@ -128,7 +128,7 @@ def test_transaction_over_all_ranges_is_told_once_with_all_of_its_records(long_l
     assert (rows[8]["firstOffset"], rows[8]["records"], rows[8]["fate"]) == (2, 3, "open")
 
 
-def test_task_is_told_of_its_own_segments_alone(long_log, cut):
+def test_a_task_receives_only_the_segments_of_its_range(long_log, cut):
     cut(1)
     first, *others = (task.ranges[0] for task in reader_of(long_log, "transactions").plan())
     assert len(first.log.segments) == 1
@@ -139,7 +139,7 @@ def test_task_is_told_of_its_own_segments_alone(long_log, cut):
         ]
 
 
-def test_reading_back_stops_behind_the_last_batch_of_one_that_hangs(long_log, cut):
+def test_rereading_stops_after_the_last_batch_of_an_open_transaction(long_log, cut):
     """8 wrote only in the first segment, so the last task, which returns its row, reads no segment in between."""
     cut(1)
     reader = reader_of(long_log, "transactions", ("producerId", "records"))
@@ -156,7 +156,7 @@ def test_reading_back_stops_behind_the_last_batch_of_one_that_hangs(long_log, cu
     assert {"producerId": 8, "records": 3} in rows
 
 
-def test_what_a_snapshot_tells_is_not_read_back(long_log, cut):
+def test_columns_known_from_a_snapshot_need_no_earlier_segments(long_log, cut):
     cut(1)
     reader = reader_of(long_log, "transactions", ("producerId", "firstOffset", "fate", "lastStableOffset"))
     last = reader.partitions()[-1]
@@ -198,7 +198,7 @@ def change_snapshot(path, change):
     ],
     ids=["a transaction is left out", "one too many", "none is open", "another first offset"],
 )
-def test_snapshot_that_the_log_contradicts_is_told_and_verify_reads_without_it(long_log, cut, change):
+def test_a_snapshot_that_contradicts_the_log_fails_without_verify(long_log, cut, change):
     expected = in_order(read_view(long_log, "transactions", verify="true"))
     snapshot = sorted(long_log.glob("ledger-0/*.snapshot"))[1]
     change_snapshot(snapshot, change)

@@ -170,12 +170,12 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
         ({"schema": "offsets long"}, "no column 'offsets'"),
     ],
 )
-def test_wrong_option_is_told(read, reference, options, message):
+def test_invalid_options_are_refused_with_a_message(read, reference, options, message):
     with pytest.raises(Exception, match=message):
         read(reference("clean"), **options).count()
 
 
-def test_missing_directory_is_told(read, tmp_path):
+def test_a_missing_or_wrong_directory_is_an_error(read, tmp_path):
     with pytest.raises(Exception, match="No such file or directory"):
         read(tmp_path / "none").count()
     with pytest.raises(Exception, match="not a log directory"):
@@ -230,7 +230,7 @@ def test_batch_that_does_not_decompress_is_damage(read, write_log):
         read(write_log.root).collect()
 
 
-def test_write_is_told_what_writes_instead(spark, tmp_path):
+def test_writing_is_refused_with_the_formats_to_use_instead(spark, tmp_path):
     for mode in ("append", "overwrite"):
         with pytest.raises(Exception, match=r"only reads.*format kafka.*format parquet"):
             spark.range(3).write.format("ottla").mode(mode).save(str(tmp_path))

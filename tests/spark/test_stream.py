@@ -73,7 +73,7 @@ def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(str
 
 
 @pytest.mark.parametrize("largest_task", [1, 1 << 40])
-def test_what_was_not_followed_is_not_shown_as_committed(write_log, monkeypatch, largest_task):
+def test_batches_with_unknown_fates_are_not_streamed_as_committed(write_log, monkeypatch, largest_task):
     """An offset that jumps, which no CRC covers, hides the segment behind it from the walk, not from a task there."""
     from ottla.scan import ranges
     from ottla.spark_jobs.stream import record_stream
@@ -116,7 +116,7 @@ def test_a_limit_makes_more_batches_of_the_same_rows(stream, write_log):
     assert stream(write_log.root, maxOffsetsPerTrigger="7") == committed_rows(write_log.root)
 
 
-def test_retention_in_front_of_the_stream_goes_unnoticed_and_behind_it_is_an_error(stream, write_log):
+def test_retention_is_an_error_only_if_it_deletes_unread_records(stream, write_log):
     log = write_log()
     log.data(3, value=b"a")
     first = log.path
@@ -197,7 +197,7 @@ def test_a_time_to_begin_at(stream, write_log):
     ]
 
 
-def test_a_query_that_begins_behind_what_is_stable_waits(stream, write_log):
+def test_a_stream_that_starts_above_the_stable_offset_waits(stream, write_log):
     log = write_log()
     log.data(2, producer_id=7, value=b"open")
     log.data(2, value=b"behind")

@@ -179,7 +179,7 @@ def test_sequence_zombie_and_gaps_are_those_of_the_walk(spark, directories, name
     assert missing
 
 
-def test_hanging_knows_what_the_coordinator_knows(spark, reference):
+def test_hanging_verdicts_depend_on_the_coordinator_state(spark, reference):
     from ottla.spark_jobs import hanging
 
     root = reference("unclean")
@@ -208,7 +208,7 @@ def test_hanging_knows_what_the_coordinator_knows(spark, reference):
     assert {row.verdict for row in early} == {"unverifiable"}
 
 
-def test_hanging_knows_a_decision_whose_marker_never_came(spark, reference):
+def test_hanging_finds_a_decision_without_its_marker_only_in_v2(spark, reference):
     from pyspark.sql import functions as F
 
     from ottla.spark_jobs import hanging

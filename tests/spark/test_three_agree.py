@@ -108,7 +108,7 @@ def test_walk_finds_the_brokers_logs_sound_and_states_as_in_their_snapshots(tmp_
 
 
 @pytest.mark.parametrize("directory", range(3))
-def test_indexes_that_the_broker_wrote_tell_what_the_scan_tells(tmp_path, directory):
+def test_indexes_of_the_broker_give_the_same_result_as_the_scan(tmp_path, directory):
     _, broker = write_directory(tmp_path / "log", 1_000 + directory, 60)
     broker.stop()
     logs = list_partitions(str(tmp_path / "log"))

@@ -254,7 +254,7 @@ def test_group_offsets_are_decoded_as_kafka_decodes_them(reference, name):
 
 
 @BOTH
-def test_segments_tell_their_files_as_kafkas_dump_does(reference, name):
+def test_the_segments_view_agrees_with_kafkas_dump(reference, name):
     dump = kafka_dump(name)
     rows = read_view(reference(name), "segments", **EVERYTHING)
     logs = {(topic, number, base): lines for topic, number, base, lines in segments_of(name)}
@@ -293,7 +293,7 @@ def test_internal_topics_are_records_of_bytes_too(reference, view):
     assert all(type(row["key"]) is bytes for row in rows)
 
 
-def test_importing_what_spark_looks_through_loads_little():
+def test_importing_the_data_source_loads_no_heavy_modules():
     code = (
         "import sys, ottla.spark_jobs; assert 'pyspark' not in sys.modules\n"
         "import pyspark_ottla\n"

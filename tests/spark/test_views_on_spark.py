@@ -77,7 +77,7 @@ def test_filters_are_pushed_down_where_the_read_and_spark_ask_for_it(load, half_
         some()
 
 
-def test_filters_that_spark_does_not_push_fail_a_read_that_asks_for_them(load, half_damaged_log):
+def test_pushdown_true_fails_if_spark_does_not_push_the_filter(load, half_damaged_log):
     assert load(half_damaged_log, partitions="0").where("offset < 3").count() == 3
     with pytest.raises(Exception, match=PUSHDOWN):
         load(half_damaged_log, pushdown="true").where("offset < 3").count()

@@ -57,7 +57,7 @@ def test_a_stream_fails_with_what_is_below(spark, wrong, tmp_path):
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_job_says_in_one_line_what_is_below(spark, job, wrong, tmp_path, monkeypatch, capsys):
+def test_a_job_refuses_a_wrong_folder_in_one_line(spark, job, wrong, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     module, arguments = JOBS[job]
     before = sorted(tmp_path.rglob("*"))
@@ -84,14 +84,14 @@ def test_a_single_alert_names_a_glob_that_matches_no_topic_once(log_directory, c
     assert capsys.readouterr() == ("", "")
 
 
-def test_looks_of_an_alert_name_a_glob_that_matches_no_topic_once(log_directory, caplog):
+def test_repeated_checks_name_a_glob_that_matches_no_topic_once(log_directory, caplog):
     """A topic may be created between two looks."""
     watch = Watch(read_options({"path": str(log_directory), "view": "hanging", "topics": "leger-*"}))
     assert [watch.find_hanging(0), watch.find_hanging(1)] == [[], []]
     assert [record.getMessage() for record in caplog.records] == [f"{log_directory}: {UNMATCHED}"]
 
 
-def test_an_alert_that_goes_on_names_a_glob_that_matches_no_topic(spark, log_directory, tmp_path, monkeypatch, capsys):
+def test_a_continuous_alert_names_a_glob_that_matches_no_topic(spark, log_directory, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(alert, "_watch", lambda *_: None)
     assert alert.main([str(log_directory), "--topics", "leger-*"]) == 0
     assert capsys.readouterr() == ("", f"ottla alert: {UNMATCHED}\n")

@@ -215,7 +215,7 @@ def test_a_failed_lookup(row, ask, rig):
 
 
 @row("FIND-1 loading", "FIND-2 offline", "FIND-2 not here")
-def test_an_id_that_cannot_be_looked_up(row, ask, rig):
+def test_requests_are_refused_while_the_id_cannot_be_looked_up(row, ask, rig):
     producer = rig.producer()
     error = unready(rig, row)
     assert rig.init().error is error
@@ -228,7 +228,7 @@ def test_an_id_that_cannot_be_looked_up(row, ask, rig):
 
 
 @row("FIND-3")
-def test_an_id_that_nobody_has(row, ask, rig):
+def test_requests_for_an_unknown_id_are_refused_and_create_no_id(row, ask, rig):
     assert add(ask, 3, (PID, 0), ("foo", [0])) == {("foo", 0): MAPPING}
     assert add_offsets(ask, 3, (PID, 0)) is MAPPING
     assert (end(ask, 3, (PID, 0)), end(ask, 5, (PID, 0))) == (MAPPING, MAPPING)

@@ -243,7 +243,7 @@ MEANWHILE = [
 
 
 @rows(MEANWHILE)
-def test_what_was_suspended_is_verified_again(case, broker, monkeypatch):
+def test_a_batch_is_refused_if_its_transaction_ended_during_the_wait(case, broker, monkeypatch):
     """The transaction ends while a request waits until its added partition is durable."""
     _, v2, hearing, error = case
     client = Client(broker)

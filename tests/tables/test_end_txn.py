@@ -271,7 +271,7 @@ def test_abort_by_the_coordinator(case, version):
 
 
 @row("ABORT-5 level 0", "ABORT-5 level 1", "ABORT-6", "ABORT-6 exhausted")
-def test_what_follows_an_abort_by_the_coordinator(row):
+def test_a_coordinator_abort_completes_with_a_new_epoch_or_producer_id(row):
     level = 2 if row.startswith("ABORT-6") else int(row[-1])
     epoch = 32766 if "exhausted" in row else 5
     before = build_state(S.ONGOING, epoch)

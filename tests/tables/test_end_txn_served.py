@@ -54,7 +54,7 @@ def open_transaction(rig, *places):
 
 
 @row("END1-23 commit", "END1-23 abort")
-def test_nothing_changes_an_id_while_prepare_is_being_logged(row, rig):
+def test_an_id_is_busy_while_prepare_is_being_logged(row, rig):
     commit = "commit" in row
     producer = open_transaction(rig)
     rig.log_of("t").hold = True

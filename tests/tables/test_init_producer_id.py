@@ -212,7 +212,7 @@ def test_the_last_epoch_does_not_survive_a_restart(row, rig):
 
 
 @row("INIT-15 level 0", "INIT-15 level 1", "INIT-16 level 2")
-def test_a_resume_behind_an_abort(row, make_rig):
+def test_a_resume_after_an_abort_is_fenced_below_level_2(row, make_rig):
     level = int(row[-1])
     rig = make_rig(level).start()
     producer = rig.producer()

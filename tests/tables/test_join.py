@@ -112,7 +112,7 @@ def forbid_requests(broker):
 
 @pytest.mark.parametrize("version", [3, 11, 12])
 @row("JOIN-9 idempotent", "JOIN-9 plain")
-def test_what_is_not_transactional_is_not_verified(row, client, broker, version):
+def test_non_transactional_batches_are_written_without_verification(row, client, broker, version):
     forbid_requests(broker)
     producer = {"producer_id": client.producer[0], "producer_epoch": 0, "base_sequence": 4}
     batch = build_batch([(b"k", b"v")], timestamp_ms=broker.clock.now_ms(), **(producer if "idem" in row else {}))
@@ -149,7 +149,7 @@ def test_without_verification_v2_adds_as_always(row, client, broker):
 
 @pytest.mark.parametrize("version", [3, 12])
 @row("JOIN-13", "JOIN-14")
-def test_what_the_log_knows_is_not_asked(row, client, broker, version):
+def test_produce_known_to_the_log_sends_no_verification_request(row, client, broker, version):
     assert client.produce(LEDGER[0]) is E.NONE
     if row == "JOIN-13":
         assert client.end() is E.NONE
@@ -166,7 +166,7 @@ def test_what_the_log_knows_is_not_asked(row, client, broker, version):
 
 @pytest.mark.parametrize("version", [4, 5])
 @row("JOIN-13 offsets", "JOIN-14 offsets")
-def test_what_the_offsets_partition_knows_is_not_asked(row, client, broker, version):
+def test_offset_commits_known_to_the_log_send_no_verification_request(row, client, broker, version):
     assert client.commit_offset() is E.NONE
     if "13" in row:
         assert client.end() is E.NONE
@@ -198,7 +198,7 @@ class Said:
 
 
 @row("JOIN-15 version 11", "JOIN-15 version 12")
-def test_the_coordinator_is_asked_for_the_partitions_that_do_not_know(row, client, broker):
+def test_only_partitions_new_to_the_transaction_are_verified(row, client, broker):
     version = int(row.split()[-1])
     assert client.produce(LEDGER[0]) is E.NONE
     said = Said(broker, E.NONE)
@@ -226,7 +226,7 @@ PRODUCES = [
 
 
 @rows(PRODUCES)
-def test_what_produce_is_told(case, client, broker):
+def test_produce_maps_the_answer_of_the_verification(case, client, broker):
     _, versions, answer, told = case
     for number, version in enumerate(versions):
         place = LEDGER[0] if told else LEDGER[number]
@@ -252,7 +252,7 @@ COMMITS = [
 
 
 @rows(COMMITS)
-def test_what_txn_offset_commit_is_told(case, client, broker):
+def test_txn_offset_commit_maps_the_answer_of_the_verification(case, client, broker):
     _, versions, answer, told = case
     for version in versions:
         said = Said(broker, answer)
@@ -265,7 +265,7 @@ def test_what_txn_offset_commit_is_told(case, client, broker):
 
 
 @row("TELL-13 version 12", "TELL-13 version 13")
-def test_produce_of_v2_asks_again_for_a_while(row, client, broker):
+def test_produce_of_v2_retries_a_busy_coordinator_for_100_ms(row, client, broker):
     version = int(row.split()[-1])
     said = Said(broker, BUSY)
     replies = client.begin_produce(LEDGER[0], version=version)
@@ -277,7 +277,7 @@ def test_produce_of_v2_asks_again_for_a_while(row, client, broker):
 
 
 @row("TELL-13 then NONE")
-def test_produce_of_v2_goes_on_when_the_markers_are_written(row, client, broker):
+def test_produce_of_v2_succeeds_after_the_coordinator_was_busy(row, client, broker):
     said = Said(broker, BUSY)
     replies = client.begin_produce(LEDGER[0])
     broker.clock.advance(30)
@@ -289,7 +289,7 @@ def test_produce_of_v2_goes_on_when_the_markers_are_written(row, client, broker)
 
 @pytest.mark.parametrize("version", [11, 12])
 @row("CODE-10 from the log", "CODE-11 from the log")
-def test_the_log_knows_only_one_code_for_a_stale_epoch(row, client, broker, version):
+def test_the_log_refuses_a_stale_epoch_with_invalid_producer_epoch(row, client, broker, version):
     offsets = row.startswith("CODE-11")
     assert (client.commit_offset() if offsets else client.produce(LEDGER[0])) is E.NONE
     assert client.end() is E.NONE

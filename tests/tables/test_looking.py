@@ -94,7 +94,7 @@ def list_transactions(ask, version=2, states=(), producer_ids=(), **more):
 
 
 @row("LIST-1 version 0", "LIST-1 version 2")
-def test_nothing_is_listed_while_a_partition_is_loaded(row, ask, rig):
+def test_list_transactions_is_refused_while_a_partition_loads(row, ask, rig):
     rig.producer()
     rig.coordinator.states.loading.add(3)
     assert list_transactions(ask, int(row[-1]), ["Sleeping"]) == (LOADING, {}, [])

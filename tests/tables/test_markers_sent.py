@@ -56,7 +56,7 @@ def test_a_loaded_prepare_record_sends_all_markers_again(row, rig):
 
 
 @row("FAN-3 V1 commit", "FAN-3 V1 abort", "FAN-3 V2 commit", "FAN-3 V2 abort")
-def test_what_a_marker_carries(row, rig):
+def test_a_marker_has_the_epochs_outcome_and_version(row, rig):
     rig.cluster.level = 2
     v2, commit = "V2" in row, "commit" in row
     end_transaction(rig, FOO, commit=commit, v2=v2)
@@ -65,7 +65,7 @@ def test_what_a_marker_carries(row, rig):
 
 
 @row("FAN-4 no such topic", "FAN-4 no such partition", "FAN-4 deleted while its marker is retried")
-def test_a_partition_that_is_gone_is_dropped(row, rig):
+def test_a_deleted_or_unknown_partition_receives_no_marker(row, rig):
     if "deleted" in row:
         rig.sink.answers[FOO] = [E.KAFKA_STORAGE_ERROR] * 99
         end_transaction(rig, FOO, BAR)
@@ -157,7 +157,7 @@ def test_the_partition_is_done(row, rig):
 
 
 @rows([(f"MARK-2 {error.name}", error) for error in RETRIED])
-def test_the_partition_is_asked_again(case, rig):
+def test_a_marker_is_retried_with_backoff_after_a_retriable_error(case, rig):
     rig.sink.answers[FOO] = [case[1]] * 3
     end_transaction(rig, FOO, BAR)
     assert places(rig) == [BAR]
@@ -179,7 +179,7 @@ def test_a_partition_that_refuses_is_dropped_and_the_transaction_ends(case, rig,
 
 
 @rows([(f"MARK-5 {error.name}", error) for error in BUGS])
-def test_an_answer_that_should_not_be_is_an_error_and_asked_again(case, rig, caplog):
+def test_an_unexpected_marker_error_is_logged_and_retried(case, rig, caplog):
     _, error = case
     rig.sink.answers[FOO] = [error] * 2
     end_transaction(rig, FOO, BAR)

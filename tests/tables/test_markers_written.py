@@ -89,7 +89,7 @@ def list_aborts(broker):
 
 
 @row("WRITE-2 version 1", "WRITE-2 version 2")
-def test_nothing_asked_nothing_told(row, broker):
+def test_a_request_without_markers_has_an_empty_reply(row, broker):
     assert ask(broker, version=int(row[-1])) == []
 
 
@@ -136,7 +136,7 @@ def fetch_offset(broker):
 
 
 @row("WRITE-5 commit", "WRITE-5 abort")
-def test_the_group_coordinator_settles_pending_offsets(row, broker):
+def test_a_marker_commits_or_drops_pending_offsets_of_a_group(row, broker):
     commit = "commit" in row
     index = with_groups(broker)
     assert fetch_offset(broker) == -1
@@ -247,7 +247,7 @@ def test_one_entry_for_each_producer_id(row, broker):
 
 
 @row("WRITE-17")
-def test_version_1_says_no_generation(row, broker):
+def test_request_version_1_carries_no_transaction_version(row, broker):
     write(broker)
     asked = marker(("ledger", [0]), generation=2)  # a field that version 1 does not have
     assert ask(broker, asked, version=2) == [(PID, [("ledger", [(0, EPOCH)])])]
@@ -324,7 +324,7 @@ def test_a_marker_completes_the_transaction(row, broker):
 
 
 @row("ENDM-5 same epoch", "ENDM-5 new epoch")
-def test_what_a_marker_leaves_behind(row, broker):
+def test_a_marker_updates_the_producer_state_of_the_partition(row, broker):
     write(broker)
     broker.clock.advance(500)
     epoch, generation = (6, 2) if "new" in row else (5, 0)

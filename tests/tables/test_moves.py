@@ -76,7 +76,7 @@ def test_an_id_begins_empty(case):
 
 
 @rows([(f"MOVE-{int(s)} {s.wire_name} dies", s) for s in LOGGED])
-def test_only_what_rests_can_die(case):
+def test_only_ids_without_a_transaction_can_become_dead(case):
     _, status = case
     if status in RESTING:
         assert dead(build_state(status)) == build_state(status)._replace(status=S.DEAD)

@@ -224,7 +224,7 @@ def test_a_member_of_a_stable_group(case, groups):
     [(f"OFFSET-15 {s.value}", s) for s in ClassicGroupState if s is not ClassicGroupState.DEAD]
     + [("OFFSET-11 Empty, with a generation", None)]
 )
-def test_nobody_in_particular_may_commit_in_any_state(case, groups):
+def test_only_commits_without_a_member_are_accepted_in_any_state(case, groups):
     state = case[1]
     if state is None:
         member = with_group(groups, ClassicGroupState.EMPTY)
@@ -283,7 +283,7 @@ LOG_SAYS = [
 
 
 @rows(LOG_SAYS)
-def test_what_the_log_says_is_told_in_the_words_of_a_coordinator(case, groups):
+def test_append_errors_are_mapped_to_coordinator_errors(case, groups):
     _, said, told = case
     groups.log_of().refuse = said
     assert commit(groups) == [told]
@@ -344,7 +344,7 @@ def test_a_tombstone_drops_committed_and_pending_offsets(row, groups):
 
 
 @row("PENDING-5 open", "PENDING-5 committed", "PENDING-5 aborted", "PENDING-5 overtaken")
-def test_loading_comes_to_the_same(row, groups):
+def test_committed_and_pending_offsets_survive_a_restart(row, groups):
     commit(groups, producer=None, offset=4)
     commit(groups, offset=9)
     if "overtaken" in row:
@@ -361,7 +361,7 @@ def test_loading_comes_to_the_same(row, groups):
 
 
 @row("PENDING-5 unknown record type", "PENDING-5 unknown value version")
-def test_loading_skips_what_it_does_not_know(row, groups):
+def test_loading_skips_unknown_record_types_and_versions(row, groups):
     commit(groups, producer=None, offset=4)
     key, value = groups_record(groups)
     if "type" in row:

@@ -58,7 +58,7 @@ OPEN = build_state(S.ONGOING)
         Judged("TIME-5 not yet", OPEN, DUE - 2, False),
     ]
 )
-def test_what_times_out(case):
+def test_only_ongoing_transactions_past_their_timeout_time_out(case):
     assert has_timed_out(case.state, case.transient, case.now_ms) is case.expected
 
 
@@ -73,7 +73,7 @@ EXPIRES = NOW - 400 + WEEK_MS
         *[Judged(f"EXPIRE-4 {s.wire_name}", build_state(s), EXPIRES, False, PENDING) for s in RESTING],
     ]
 )
-def test_what_expires(case):
+def test_only_ids_without_a_transaction_expire(case):
     assert has_expired(case.state, case.transient, case.now_ms, WEEK_MS) is case.expected
 
 
@@ -243,7 +243,7 @@ def test_the_abort_of_the_old_epoch_is_one_that_was_done(row, make_rig):
 
 
 @row("AFTER-9 level 2")
-def test_the_commit_of_the_old_epoch_is_told_that_it_failed(row, make_rig):
+def test_a_commit_of_the_old_epoch_after_a_timeout_is_refused(row, make_rig):
     rig, producer = abort_by_timeout(make_rig, row)
     answer = rig.end("t", producer, commit=True, v2=True)
     assert (answer.error, answer.producer_id, answer.producer_epoch, answer.record) == (STATE, -1, -1, None)

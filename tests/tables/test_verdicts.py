@@ -60,7 +60,7 @@ WORDS = {
 
 
 @rows(CASES)
-def test_what_its_coordinator_has_decides(case):
+def test_the_verdict_and_remedy_follow_from_the_coordinator_state(case):
     _, changes, standing = case
     verdict = judge(FOUND, [KNOWN._replace(**changes)], NOW_MS, ())
     assert verdict.standing is standing
@@ -77,7 +77,7 @@ def test_a_partition_without_a_marker_of_the_producer_lacks_the_one_of_its_commi
 
 
 @rows([(f"VERDICT-12 {name}", changes) for name, changes, standing in CASES if standing is Standing.FORGOTTEN])
-def test_what_may_be_hidden_is_not_forgotten(case):
+def test_a_transaction_that_may_be_hidden_is_unknown_with_the_reason(case):
     verdict = judge(FOUND, [KNOWN._replace(**case[1])], NOW_MS, ("no right",))
     assert (verdict.standing, verdict.reason) == (Standing.UNKNOWN, "no right")
     assert [each.command for each in remedies(FOUND, verdict, "a:1", NOW_MS)] == [None]
@@ -102,14 +102,14 @@ def standings():
 
 
 @row("SEES-1", "SEES-2")
-def test_who_sees_every_id(row, world):
+def test_transactions_are_in_time_or_forgotten_if_every_id_is_visible(row, world):
     if row == "SEES-2":
         world.acls = None
     assert standings() == ("in time", "forgotten")
 
 
 @row("SEES-3 all ids", "SEES-3 the cluster", "SEES-3 the coordinators", "SEES-4")
-def test_who_does_not_see_every_id(row, world):
+def test_a_missing_transaction_is_unknown_if_ids_may_be_hidden(row, world):
     lacks = {
         "SEES-3 all ids": lambda kind, name: kind == "id",
         "SEES-3 the cluster": lambda kind, name: kind == "cluster",

@@ -124,7 +124,7 @@ def test_no_folder_has_more_than_30_modules():
     faults(f"{folder}: {count} modules" for folder, count in modules.items() if count > FOLDER_MODULES)
 
 
-def test_every_module_says_its_kind():
+def test_every_module_docstring_names_its_kind():
     def find_heads():
         for path in python_files("ottla", "lab"):
             if path.name == "__init__.py" and is_only_a_docstring(path):

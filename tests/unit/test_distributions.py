@@ -77,7 +77,7 @@ def test_the_wheel_installs_and_runs(plain, tmp_path):
 
 
 @pytest.mark.skipif(lacks() is not None, reason=f"to compile the walk over records: {lacks()}")
-def test_where_a_compiler_is_the_wheel_has_the_walk_as_machine_code(built, tmp_path):
+def test_a_wheel_built_with_a_compiler_has_the_compiled_record_walk(built, tmp_path):
     wheel = wheel_of(built, built / "compiled", "1")
     with zipfile.ZipFile(wheel) as members:
         compiled = {name.partition(".")[0] for name in members.namelist() if name.endswith(".so")}

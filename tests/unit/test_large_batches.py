@@ -74,7 +74,7 @@ def test_dump_as_json(log):
     assert code == 2 and verdict["sound"] is None and LARGER in verdict["unread"]
 
 
-def test_what_does_not_read_records_finds_nothing_wrong(log):
+def test_commands_that_read_no_records_report_no_loss(log):
     pytest.importorskip("pyarrow", reason="the audit extra is not installed")
     for command in (("dump", log / "t-0"), ("inspect", log), ("audit", log)):
         code, out, _ = ottla(*command)
@@ -91,7 +91,7 @@ def test_export(log, tmp_path):
     assert len(said) == 4 and all(line.startswith("large batch, not read: ") for line in said)
 
 
-def test_an_audit_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):
+def test_an_audit_warns_of_the_coordinator_batch_it_did_not_read(tmp_path):
     pytest.importorskip("pyarrow", reason="the audit extra is not installed")
     sound = build_batch([(transaction_key("id"), None)] * 3, timestamp_ms=1_000)
     write(tmp_path / "log" / "__transaction_state-0", [sound, bomb().batch])
@@ -117,14 +117,14 @@ def test_an_audit_does_not_call_forgotten_what_that_batch_may_hold_open(tmp_path
     assert "forgotten" not in out
 
 
-def test_inspect_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):
+def test_inspect_reports_a_coordinator_log_that_it_did_not_read_to_its_end(tmp_path):
     write(tmp_path / "log" / "__transaction_state-0", [bomb().batch])
     code, out, _ = ottla("inspect", tmp_path / "log")
     assert code == 2
     assert f"__transaction_state-0 was not read to its end: {LARGER}" in " ".join(out.split())  # lines are folded
 
 
-def test_copies_are_not_judged_without_a_batch(log):
+def test_an_audit_of_copies_fails_in_one_line_on_a_batch_too_large(log):
     pytest.importorskip("pyarrow", reason="the audit extra is not installed")
     write(log.parent / "both" / "t-0", [bomb().batch])
     write(log.parent / "both" / "u-0", [bomb().batch])

@@ -61,5 +61,5 @@ def test_a_figure_of_the_readme_is_the_median_of_the_table(name, source):
 
 
 @pytest.mark.parametrize(("name", "source"), SAME.items())
-def test_a_figure_of_the_readme_stands_in_the_same_row(name, source):
+def test_a_readme_row_equals_its_row_of_the_measured_page(name, source):
     assert readme_rows()[name] == measured_row(source)[1:3]

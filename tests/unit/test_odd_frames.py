@@ -129,7 +129,7 @@ def test_dump(tmp_path, as_json):
     assert differ == []
 
 
-def test_batches_that_count_no_records_are_not_looked_at():
+def test_a_batch_with_record_count_0_reads_as_empty():
     """Kafka's dump-log does the same. Its consumer fails on batches without bytes."""
     assert EMPTY
     for answer in EMPTY:

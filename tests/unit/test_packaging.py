@@ -59,7 +59,7 @@ def test_the_core_imports_what_a_plain_install_brings_and_what_its_extras_add(fo
 @pytest.mark.parametrize(
     "command", ["ottla.cli.serve", "ottla.cli.certs", "ottla.cli.top.command", "ottla.broker.server"]
 )
-def test_what_extras_add_is_loaded_when_it_is_asked_for(command):
+def test_importing_a_command_does_not_import_libraries_of_extras(command):
     late = {"cryptography", "joserfc", "rich"}
     source = f"import sys, {command}, ottla.broker.listening; print({late} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout == "set()\n"
@@ -69,7 +69,7 @@ def test_the_client_imports_what_a_plain_install_brings_and_the_libraries_of_its
     assert foreign_imports("ottla/client") - names(PROJECT["dependencies"]) == OF_USERS
 
 
-def test_the_libraries_of_users_are_loaded_when_their_clients_come():
+def test_importing_client_modules_does_not_import_client_libraries():
     modules = "ottla.client.transaction, ottla.client.libraries, ottla.testkit.kit.clients, ottla.testkit.pytest_plugin"
     source = f"import sys, {modules}; print({{'aiokafka', 'confluent_kafka'}} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout == "set()\n"
@@ -104,14 +104,14 @@ def test_the_command_is_a_function_that_exists():
     assert callable(getattr(importlib.import_module(module), function))
 
 
-def test_the_package_says_that_it_is_typed_and_under_which_licence():
+def test_the_package_has_its_type_marker_and_its_licence():
     assert (ROOT / "ottla/py.typed").is_file()
     assert PROJECT["license"] == "Apache-2.0"
     assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "`crc32c`, LGPL-2.1 or later" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_wheel_has_the_module_that_spark_looks_for():
+def test_the_wheel_includes_ottla_and_the_module_pyspark_ottla():
     chosen = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     assert set(chosen) == {"ottla", "pyspark_ottla.py"}
     assert all((ROOT / name).exists() for name in chosen)

@@ -33,7 +33,7 @@ def test_every_page_is_there_and_the_guides_are_in_the_menu(site):
     ] == []
 
 
-def test_nothing_is_loaded_from_elsewhere(site):
+def test_pages_load_no_resource_from_another_site(site):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|link|img|iframe)[^>]*\s(?:src|href)=\"([^\"]+)", text)
@@ -103,7 +103,7 @@ def test_a_page_fits_a_narrow_window(rendered, shown):
     assert fit_page(rendered) == shown
 
 
-def test_a_list_behind_a_line_of_text_is_a_list(site):
+def test_a_list_right_after_a_line_of_text_is_rendered_as_a_list(site):
     written = "**Why.**\n- a\n  b\n- c\n\n1. d\n2. e\n```\nf\n- g\n```"
     assert with_lists(written) == written.replace("**Why.**\n", "**Why.**\n\n")
     assert with_lists("1. a\n   - b\n     c") == "1. a\n    - b\n     c"

@@ -49,7 +49,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_transaction_is_judged_by_what_its_coordinator_has(row):
+def test_the_verdict_follows_from_the_coordinators_entry(row):
     changes, expected = ROWS[row]
     known = KNOWN._replace(**changes)
     verdict = judge(FOUND, [known], NOW_MS, ())
@@ -58,21 +58,21 @@ def test_a_transaction_is_judged_by_what_its_coordinator_has(row):
     assert verdict.reason
 
 
-def test_nobody_knows_the_producer_id():
+def test_a_transaction_without_a_coordinator_entry_is_forgotten():
     assert judge(FOUND, [], NOW_MS, ()).standing is Standing.FORGOTTEN
 
 
 @pytest.mark.parametrize("known", [[], [KNOWN._replace(state="CompleteAbort", partitions=frozenset())]])
-def test_nothing_is_forgotten_while_a_coordinator_has_not_answered(known):
+def test_a_verdict_is_unknown_while_a_coordinator_has_not_answered(known):
     verdict = judge(FOUND, known, NOW_MS, ("broker 2 is still loading its transactions",))
     assert (verdict.standing, verdict.reason) == (Standing.UNKNOWN, "broker 2 is still loading its transactions")
 
 
-def test_what_is_known_is_known_though_another_coordinator_has_not_answered():
+def test_one_coordinators_entry_is_enough_if_another_does_not_answer():
     assert judge(FOUND, [KNOWN], NOW_MS, ("broker 2 is still loading",)).standing is Standing.IN_TIME
 
 
-def test_the_id_that_still_has_the_transaction_counts_where_two_claim_the_producer_id():
+def test_of_two_ids_with_one_producer_id_the_ongoing_one_is_used():
     ended = KNOWN._replace(transactional_id="order-0", state="CompleteCommit", partitions=frozenset())
     assert judge(FOUND, [ended, KNOWN], NOW_MS, ()).known == KNOWN
 
@@ -99,7 +99,7 @@ def words(line):
     return printed.decode().split("\0")[:-1]
 
 
-def test_a_forgotten_one_is_aborted_with_what_the_partition_knows():
+def test_abort_commands_have_the_epochs_and_offset_of_the_partition():
     python, java = abort_commands(FOUND, "a:1,b:2")
     assert python.command == (
         "kafka-python admin -b a:1 -b b:2 transactions abort --topic ledger --partition 0 --producer-id 7 "
@@ -133,12 +133,12 @@ def test_one_in_time_is_waited_for_or_fenced_and_never_aborted_on_one_partition(
     ]
 
 
-def test_what_is_decided_is_waited_for():
+def test_a_prepared_commit_gets_no_abort_command():
     verdict = judge(FOUND, [KNOWN._replace(state="PrepareCommit")], NOW_MS, ())
     assert [remedy.command for remedy in remedies(FOUND, verdict, "a:1", NOW_MS)] == [None]
 
 
-def test_what_cannot_be_judged_is_not_to_be_aborted():
+def test_an_unknown_verdict_gets_its_reason_and_no_abort_command():
     verdict = judge(FOUND, [], NOW_MS, ("no answer",))
     (advice,) = remedies(FOUND, verdict, "a:1", NOW_MS)
     assert advice.command is None and "no answer" in advice.advice

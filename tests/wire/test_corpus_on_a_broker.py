@@ -9,7 +9,7 @@ from tests.thread_broker import ThreadBroker
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_broker_and_consumer_say_what_the_case_says(case, tmp_path):
+def test_broker_and_consumer_agree_with_the_expectations_of_a_case(case, tmp_path):
     files = files_of(case)
     expected = expected_of(files)
     with ThreadBroker(write_files(files, tmp_path) / "data", **KEEPING) as served:

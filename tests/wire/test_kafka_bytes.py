@@ -53,7 +53,7 @@ def sound(values):
     return all(value is not None for value in values)
 
 
-def test_produce_requests_read_the_same_by_hand():
+def test_the_handwritten_produce_reader_agrees_with_the_compiled_one():
     compared = 0
     for key, version, kind, body in ROWS:
         if key != PRODUCE or kind != "request":
@@ -86,7 +86,7 @@ def leader_of(row):
     return None if leader is None else (leader.leader_id, leader.leader_epoch)
 
 
-def test_produce_responses_are_kafkas_bytes_by_hand():
+def test_handwritten_produce_responses_equal_kafkas_bytes():
     compared = 0
     for key, version, kind, body in ROWS:
         if key != PRODUCE or kind != "response":
@@ -135,7 +135,7 @@ def read_partition(row):
     )
 
 
-def test_fetch_responses_are_kafkas_bytes_by_hand():
+def test_handwritten_fetch_responses_equal_kafkas_bytes():
     compared = 0
     for key, version, kind, body in ROWS:
         if key != FETCH or kind != "response":

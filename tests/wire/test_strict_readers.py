@@ -152,7 +152,7 @@ def test_readers_in_steps_read_and_refuse_the_same():
 
 
 @pytest.mark.parametrize("topics, partitions", [(1, 3_000), (3_000, 1), (60, 50)])
-def test_a_reader_in_steps_rests_however_its_entries_are_nested(topics, partitions):
+def test_a_stepped_reader_pauses_by_entries_read_at_any_nesting(topics, partitions):
     request = codec.request_class(ApiKey.DELETE_RECORDS)
     topic = request.DeleteRecordsTopic
     rows = [topic.DeleteRecordsPartition(version=2, partition_index=n, offset=n) for n in range(partitions)]

@@ -74,7 +74,7 @@ def test_both_topics_or_neither(stage, broker, name):
     assert values(stage, audit, "read_uncommitted") == ["1", "2"]
 
 
-def test_a_record_too_large_aborts_and_the_producer_goes_on(stage, broker, name):
+def test_a_record_above_the_topics_limit_aborts_only_its_transaction(stage, broker, name):
     topic = make_topic(broker, **{"max.message.bytes": "2000"})
     producer = stage.producer(name)
     with pytest.raises(TransactionAborted) as caught, transaction(producer):
@@ -97,7 +97,7 @@ def test_a_lost_answer_to_produce_is_one_record(stage, proxy, topic, name):
     assert values(stage, topic, "read_uncommitted") == ["first", "second"]
 
 
-def test_a_lost_answer_to_the_commit_is_asked_for_again(stage, proxy, topic, name):
+def test_a_commit_whose_reply_is_lost_is_sent_again(stage, proxy, topic, name):
     producer = stage.producer(name, bootstrap=proxy.bootstrap)
     fault = proxy.add(at="reply", api="EndTxn", do="drop")
     with transaction(producer):

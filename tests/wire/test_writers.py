@@ -90,7 +90,7 @@ def test_writers_agree_with_the_library_on_rows_written_before(spliced_bytes, mo
         assert written(rows) == expected, (message_class.__name__, version)
 
 
-def test_what_is_not_given_has_the_default_of_the_schema():
+def test_missing_fields_have_the_default_of_the_schema():
     for message_class, _, version in RESPONSES:
         rows = Rows()
         nullable = [

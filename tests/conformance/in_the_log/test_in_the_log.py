@@ -45,7 +45,7 @@ def brokers(tmp_path_factory):
     [*ALWAYS, *(pytest.param(*each, marks=pytest.mark.conformance) for each in MORE)],
     ids=lambda part: part.value if isinstance(part, Loss) else part,
 )
-def test_what_is_committed_is_in_the_log(brokers, target, loss, counts):
+def test_reused_sequences_are_refused_and_no_committed_record_is_lost(brokers, target, loss, counts):
     row = lost.play(brokers(target), loss, counts, TRIALS)
     # Not in every trial: a machine that stands still lets the client send the batch again before it aborts.
     assert row.reused > 0, "the client took no sequences back"

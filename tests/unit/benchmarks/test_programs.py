@@ -24,7 +24,7 @@ def find_imports(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(FOLDER).as_posix())
-def test_what_a_file_imports_of_ours_is_there(path, monkeypatch):
+def test_imports_from_ottla_and_parts_exist(path, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     assert [f"{module}.{name}" for module, name in find_imports(path) if not is_there(module, name)] == []
 
@@ -44,7 +44,7 @@ def test_the_page_has_a_row_for_each_program_and_none_for_another():
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
-def test_help_says_what_the_program_is_for_and_nothing_of_the_house(path, monkeypatch, capsys):
+def test_help_prints_the_first_docstring_line_without_its_kind(path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setattr(sys, "argv", [path.name, "--help"])
     with pytest.raises(SystemExit) as ended:
@@ -65,5 +65,5 @@ def test_the_word_of_the_house_is_left_out_of_the_first_line_alone(kind):
     assert "\nWhat it does.\n\n    run it free\n" in shown
 
 
-def test_a_docstring_without_the_word_is_shown_as_it_is():
+def test_help_prints_a_docstring_without_a_kind_unchanged():
     assert "\nIt is for free things.\n" in command_line("It is for free things.").format_help()

@@ -28,7 +28,7 @@ def test_a_target_is_reached_or_missed_in_its_own_direction(report):
     assert line_of(text, "one-record transactions, 16").endswith("MISSED")
 
 
-def test_a_ratio_counts_beside_the_figure_itself(report):
+def test_a_target_is_missed_if_the_ratio_to_kafka_is_too_high(report):
     ours = {"tx1_cpu_ms": 0.4}
     assert line_of(report.as_text({"ottla": ours}, MACHINE), "  broker CPU each").endswith("reached")
     compared = report.as_text({"ottla": ours, "kafka": {"tx1_cpu_ms": 2.0}}, MACHINE)
@@ -36,7 +36,7 @@ def test_a_ratio_counts_beside_the_figure_itself(report):
     assert "0.20" in line_of(compared, "  broker CPU each")
 
 
-def test_what_was_not_measured_is_left_out_or_a_dash(report):
+def test_an_unmeasured_figure_is_left_out_or_printed_as_a_dash(report):
     text = report.as_text({"ottla": {"ready_s": 0.4, "idle_mb": None}, "kafka": {"ready_s": None}}, MACHINE)
     assert "resident" not in text
     assert " - " in line_of(text, "ready after")

@@ -88,7 +88,7 @@ def test_growth_is_relative_to_the_broker_with_few_in_the_same_round(table):
     assert cells(text, "Produce")[1:] == ["50.0 / 50.0 / 50.0; 1.00", "", "60.0 / 75.0 / 110; 1.20"]
 
 
-def test_what_stands_between_the_markers_is_replaced_and_nothing_else(table):
+def test_only_the_text_between_the_markers_is_replaced(table):
     page = (
         "before\n<!-- speed table -->\nold\n<!-- /speed table -->\nafter\n<!-- speed growth -->\n<!-- /speed growth -->"
     )
@@ -148,7 +148,7 @@ def test_another_state_is_named_by_its_commit_and_served_from_its_own_folder(tmp
     assert Path(other.start.keywords["program"][0]).is_relative_to(there)
 
 
-def test_what_is_no_state_of_ottla_is_refused_with_its_name(tmp_path):
+def test_a_folder_that_is_no_ottla_checkout_is_refused_with_its_path(tmp_path):
     columns = importlib.import_module("parts.speed.columns")
     with pytest.raises(SystemExit, match=f"{re.escape(str(tmp_path))} is no checkout of Ottla that can be measured: "):
         columns.compare([], [tmp_path], ["python-walk", "kfake", "kafka"], Path("kafka.sh"), tmp_path)

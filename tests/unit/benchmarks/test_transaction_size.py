@@ -46,7 +46,7 @@ def test_a_large_transaction_weighs_no_more_than_a_small_one(fit):
 
 
 @pytest.mark.parametrize("which", ["write_ms", "overhead_ms"])
-def test_no_other_constants_come_nearer(fit, which):
+def test_changing_a_fitted_constant_increases_the_squared_error(fit, which):
     random = Random(which)
     times = [(size * 0.02 + 2) * random.uniform(0.8, 1.25) for size in SIZES]
     found = fit(SIZES, times)
@@ -66,7 +66,7 @@ def test_no_constant_is_negative(fit):
 
 
 @pytest.mark.parametrize(("sizes", "times"), [([5, 5], [1.0, 2.0]), ([1, 2], [1.0, 0.0]), ([1], [1.0])])
-def test_what_cannot_be_fitted_is_refused(fit, sizes, times):
+def test_a_fit_without_two_sizes_and_positive_times_is_refused(fit, sizes, times):
     with pytest.raises(ValueError, match="two sizes at least"):
         fit(sizes, times)
 
@@ -101,7 +101,7 @@ def test_everything_drawn_is_inside_the_plot(module, figures):
     assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
 
 
-def test_where_nine_tenths_are_reached_is_marked(module, figures):
+def test_the_plot_marks_the_size_that_reaches_90_percent_of_the_rate(module, figures):
     root = ElementTree.fromstring(module("plot").plot([figures("ottla", 0.01, 0.5), figures("kafka", 1, 0.001)], 1024))
     told = [each.text for each in root.iter(f"{SVG}text") if each.text and "90%" in each.text]
     assert [text.strip() for text in told] == ["90% from 450 on"] * 2

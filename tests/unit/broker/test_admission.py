@@ -12,7 +12,7 @@ def admission(most=MANY, per_ip=MANY, overrides=None, per_second=MANY, descripto
     return Admission(Limits(most, per_ip, overrides or {}, per_second, descriptors))
 
 
-def test_without_limits_everybody_comes_in():
+def test_all_connections_are_accepted_without_limits():
     door = admission()
     for _ in range(1000):
         assert door.wait_ms(0) == 0
@@ -38,7 +38,7 @@ def test_an_address_beyond_its_limit_is_refused_and_no_other():
     assert door.count == 3
 
 
-def test_beyond_the_descriptors_connections_are_refused_and_told_of_the_limit():
+def test_a_refusal_for_lack_of_descriptors_names_rlimit_nofile():
     door = admission(descriptors=1)
     assert door.enter("a") is None
     assert door.wait_ms(0) == 0
@@ -47,7 +47,7 @@ def test_beyond_the_descriptors_connections_are_refused_and_told_of_the_limit():
     assert door.enter("b") is None
 
 
-def test_new_connections_come_at_their_rate_and_one_second_of_them_at_once():
+def test_the_connection_rate_allows_a_burst_of_one_second():
     door = admission(per_second=10)
     now_ms, came = 0.0, []
     while now_ms < 5000:
@@ -78,7 +78,7 @@ def test_changed_limits_are_those_of_the_next_connection():
     assert (here.wait_ms(0), here.enter("a"), here.count) == (0, None, 4)
 
 
-def test_what_happens_often_is_told_once_a_minute_with_its_number():
+def test_a_repeated_event_is_logged_once_a_minute_with_its_count():
     limiter = LogLimiter()
     assert limiter.count(0) == 1
     assert [limiter.count(1000) for _ in range(5)] == [0] * 5

@@ -77,7 +77,7 @@ def assembly(tmp_path, clock):
     assert bugs == []
 
 
-def test_housekeeping_comes_again_and_again(assembly, clock):
+def test_housekeeping_timers_are_set_again_after_they_fire(assembly, clock):
     assembly.start_housekeeping()
     clock.run_turns()
     for _ in range(3):
@@ -88,7 +88,7 @@ def test_housekeeping_comes_again_and_again(assembly, clock):
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 1000])
-def test_nothing_fires_behind_a_stop(assembly, clock, turns, tmp_path):
+def test_a_stopped_broker_sets_no_timer_and_adds_or_removes_no_file(assembly, clock, turns, tmp_path):
     cluster = assembly.broker.cluster
     create_topic(cluster, "ledger", 3)
     create_topic(cluster, "gone", 3)
@@ -154,7 +154,7 @@ def test_quotas_that_a_directory_has_act_from_the_start(assembly, clock, tmp_pat
     again.close()
 
 
-def test_what_is_read_at_the_start_begins_with_the_changed_configs(assembly, clock, tmp_path):
+def test_a_restart_applies_the_changed_broker_configs(assembly, clock, tmp_path):
     change_broker(assembly, log_cleaner_backoff_ms="7", message_max_bytes="100")
     clock.run_turns()
     assembly.close()
@@ -165,7 +165,7 @@ def test_what_is_read_at_the_start_begins_with_the_changed_configs(assembly, clo
     again.close()
 
 
-def test_what_has_an_interval_or_a_size_of_its_own_takes_the_changed_one(assembly, clock):
+def test_changed_broker_configs_reach_running_timers_and_open_logs(assembly, clock):
     create_topic(assembly.broker.cluster, "ledger", 1)
     assembly.start_housekeeping()
     clock.run_turns()
@@ -179,7 +179,7 @@ def test_what_has_an_interval_or_a_size_of_its_own_takes_the_changed_one(assembl
     assert clock.timers == set()
 
 
-def test_idle_connections_are_looked_for_in_shares(assembly, clock):
+def test_idle_connections_are_swept_a_share_at_a_time(assembly, clock):
     swept = []
 
     class Idle:
@@ -204,7 +204,7 @@ def test_idle_connections_are_looked_for_in_shares(assembly, clock):
     assembly.close()
 
 
-def test_much_is_received_at_once_again_when_nobody_waits_for_memory(assembly, clock):
+def test_the_receive_size_is_restored_after_a_memory_shortage(assembly, clock):
     memory, shared = assembly.broker.memory, assembly.accept()._inbox._shared
     shared.most_bytes = LITTLE_BYTES
     claims = [memory.requests.reserve(memory.requests.limit_bytes, list) for _ in range(2)]
@@ -222,7 +222,7 @@ def test_much_is_received_at_once_again_when_nobody_waits_for_memory(assembly, c
 
 
 @pytest.mark.parametrize(("asked", "taken"), [("100", 100), ("262144", 262_144), ("2147483647", 262_144)])
-def test_an_index_never_leaves_more_to_walk_than_a_look_up_may_cost(assembly, clock, asked, taken):
+def test_index_interval_bytes_is_capped_at_256_kib(assembly, clock, asked, taken):
     create_topic(assembly.broker.cluster, "ledger", 1, {"index.interval.bytes": asked})
     assert assembly.broker.cluster.partition("ledger", 0).log.config.index_interval_bytes == taken
     assembly.close()

@@ -64,7 +64,7 @@ def find_slow(broker, api, state, entries=ENTRIES, size_bytes=BYTES):
 
 
 @pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
-def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
+def test_a_huge_request_is_charged_and_yields(api, stage):
     broker, state = stage()
     assert [*find_slow(broker, api, state)] == []
     assert broker.bugs == []
@@ -81,7 +81,7 @@ class Moody:
 
 
 @pytest.mark.parametrize("api", [api for api in TABLE.values() if api.needs], ids=lambda api: api.title)
-def test_a_greedy_request_holds_nobody_where_rights_are_asked_for(api, stage):
+def test_a_huge_request_is_charged_and_yields_with_an_authorizer(api, stage):
     broker, state = stage()
     parts = broker.assembly.broker
     parts.authorizer = Moody()
@@ -116,7 +116,7 @@ def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
 
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT], ids=lambda key: key.title)
-def test_a_handler_that_never_rests_is_seen(stage, monkeypatch, key):
+def test_a_handler_that_never_yields_is_detected(stage, monkeypatch, key):
     broker, state = stage()
     monkeypatch.setattr(Turns, "must_yield", False)
     assert [*find_slow(broker, TABLE[key], state)]

@@ -29,19 +29,19 @@ def in_sight():
     return sum(type(each) is Held for each in gc.get_objects())
 
 
-def test_what_the_start_has_made_is_out_of_sight(collector):
+def test_objects_that_exist_at_the_start_are_frozen(collector):
     assert gc.get_freeze_count() > 10_000
     assert len(gc.get_objects(2)) < FREEZE_ABOVE
 
 
-def test_many_survivors_are_taken_out_of_sight_by_the_collection_that_found_them(collector):
+def test_many_survivors_of_a_full_collection_are_frozen_by_it(collector):
     held = [Held() for _ in range(2 * FREEZE_ABOVE)]
     assert in_sight() == len(held)
     gc.collect()
     assert in_sight() == 0
 
 
-def test_a_few_survivors_stay_in_sight(collector):
+def test_a_few_survivors_of_a_full_collection_are_not_frozen(collector):
     held = [Held() for _ in range(FREEZE_ABOVE // 10)]
     gc.collect()
     assert in_sight() == len(held)
@@ -54,7 +54,7 @@ def test_young_collections_freeze_nothing(collector):
     assert in_sight() == len(held)
 
 
-def test_what_is_frozen_is_freed_when_nothing_refers_to_it(collector):
+def test_frozen_objects_are_freed_with_their_last_reference(collector):
     held = [Held() for _ in range(2 * FREEZE_ABOVE)]
     last = weakref.ref(held[-1])
     gc.collect()
@@ -63,7 +63,7 @@ def test_what_is_frozen_is_freed_when_nothing_refers_to_it(collector):
     assert last() is None
 
 
-def test_a_full_collection_sees_little_while_very_many_objects_come_to_stay(collector):
+def test_a_full_collection_visits_few_objects_while_many_are_created(collector):
     seen = []
 
     def note(phase, info):

@@ -30,7 +30,7 @@ def test_request_in_pieces_is_answered_when_it_is_whole():
     assert peer.sent == struct.pack(">i", 9)
 
 
-def test_waiting_request_holds_what_is_pipelined_behind_it():
+def test_a_waiting_request_delays_the_requests_pipelined_after_it():
     waits = []
 
     async def handle(broker, request):
@@ -46,7 +46,7 @@ def test_waiting_request_holds_what_is_pipelined_behind_it():
     assert peer.sent == struct.pack(">ii", 1, 2)
 
 
-def test_peer_that_pipelines_much_behind_a_waiting_request_is_not_read():
+def test_reading_pauses_while_much_is_pipelined_after_a_waiting_request():
     waits = []
 
     async def handle(broker, request):
@@ -82,7 +82,7 @@ def test_large_requests_are_received_a_share_at_a_time():
     assert all(peer.transport.reading for peer in peers)
 
 
-def test_a_client_that_is_not_read_is_not_taken_for_one_that_stands_still():
+def test_a_client_whose_reading_is_paused_is_not_closed_as_stalled():
     peer = Peer(echo)
     peer.receive(LARGE + bytes(65_536))
     peer.turns.charge(10 * SHARE_US)
@@ -143,7 +143,7 @@ def test_a_producer_without_acks_may_hang_up_at_once():
     assert served.peer.transport.closed and served.peer.bugs == []
 
 
-def test_what_is_put_off_is_served_when_the_peer_has_hung_up():
+def test_deferred_produce_requests_are_served_after_the_peer_hangs_up():
     ids = []
 
     async def handle(broker, request):
@@ -160,13 +160,13 @@ def test_what_is_put_off_is_served_when_the_peer_has_hung_up():
     assert peer.transport.closed
 
 
-def test_who_waits_for_a_reply_and_hangs_up_has_given_up():
+def test_a_hangup_while_a_reply_is_pending_closes_the_connection():
     served = Served()
     served.peer.receive(heartbeat(1))
     assert not served.peer.connection.eof_received()
 
 
-def test_a_request_that_waits_behind_a_producer_who_hung_up_is_given_up():
+def test_a_request_waiting_after_an_acks_0_produce_is_dropped_on_hangup():
     left = []
 
     async def handle(broker, request):
@@ -206,7 +206,7 @@ def test_peers_that_hang_up_together_are_let_go_a_share_at_a_time():
     assert shares > 10 and first.bugs == []
 
 
-def test_who_has_hung_up_is_served_no_more_while_it_waits_to_be_let_go():
+def test_a_hung_up_peer_is_not_served_while_its_close_is_deferred():
     served = Served()
     served.peer.receive(heartbeat(1) + heartbeat(2) + produce(3))
     served.peer.turns.charge(SHARE_US)
@@ -217,7 +217,7 @@ def test_who_has_hung_up_is_served_no_more_while_it_waits_to_be_let_go():
     assert served.peer.transport.closed and served.ids == [1]
 
 
-def test_who_was_cut_off_while_it_waits_to_be_let_go_is_left_alone():
+def test_a_connection_lost_before_its_deferred_close_is_not_closed_again():
     peer = Peer(echo)
     peer.turns.charge(SHARE_US)
     assert peer.connection.eof_received()
@@ -318,7 +318,7 @@ def test_bug_in_a_decoder_closes_only_that_connection(caplog, monkeypatch):
     assert "Heartbeat v0" in caplog.text
 
 
-def test_nothing_is_served_while_too_much_is_unsent():
+def test_requests_are_not_served_while_writing_is_paused():
     peer = Peer(echo)
     peer.connection.pause_writing()
     assert not peer.transport.reading
@@ -364,7 +364,7 @@ def test_many_pipelined_requests_are_served_over_several_turns():
     assert peer.sent == struct.pack(f">{count + 1}i", *range(count + 1))
 
 
-def test_versions_that_nobody_has_asked_for_yet_are_served_a_share_at_a_time():
+def test_first_uses_of_api_versions_are_served_a_share_at_a_time():
     peer = Peer(echo, first_use=True)
     requests = heartbeat(0, version=0) + heartbeat(1, version=1) + heartbeat(2, version=2)
     peer.receive(requests)
@@ -376,7 +376,7 @@ def test_versions_that_nobody_has_asked_for_yet_are_served_a_share_at_a_time():
     assert peer.sent == struct.pack(">iii", 0, 1, 2) * 2
 
 
-def test_who_has_just_come_waits_for_a_share_and_who_is_here_does_not():
+def test_a_first_request_waits_for_a_free_share_and_later_ones_do_not():
     peer = Peer(echo)
     peer.turns.charge(SHARE_US)
     peer.receive(heartbeat(1))
@@ -388,7 +388,7 @@ def test_who_has_just_come_waits_for_a_share_and_who_is_here_does_not():
     assert peer.sent == struct.pack(">2i", 1, 2)
 
 
-def test_what_who_has_just_come_asks_for_is_a_sign_of_life_before_it_is_served():
+def test_a_deferred_first_request_counts_as_an_event_on_arrival():
     peer = Peer(echo)
     peer.turns.charge(SHARE_US)
     before = peer.turns.events
@@ -396,7 +396,7 @@ def test_what_who_has_just_come_asks_for_is_a_sign_of_life_before_it_is_served()
     assert not peer.sent and peer.turns.events > before
 
 
-def test_a_fresh_request_goes_ahead_when_the_share_is_spent_unless_it_is_large():
+def test_large_input_waits_for_a_free_share_and_a_small_request_does_not():
     peer = Peer(echo)
     peer.receive(heartbeat(0))
     peer.transport.written.clear()

@@ -72,7 +72,7 @@ def loop(request):
     return Loop(request.param)
 
 
-def test_a_deadline_that_nothing_delays_comes_at_once(loop):
+def test_a_deadline_fires_on_time_without_a_stall(loop):
     told = []
     Deadline(loop, loop.turns, 100.0, lambda: told.append(loop.ms))
     loop.ms = 99.0
@@ -83,7 +83,7 @@ def test_a_deadline_that_nothing_delays_comes_at_once(loop):
     assert told == [100.0]
 
 
-def test_what_arrived_during_a_stall_is_heard_before_the_deadline(loop):
+def test_input_that_arrived_during_a_stall_is_read_before_the_deadline(loop):
     told = []
     Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
     loop.sockets += [lambda: told.append("alive")] * 1_000
@@ -92,7 +92,7 @@ def test_what_arrived_during_a_stall_is_heard_before_the_deadline(loop):
     assert told == ["alive"] * 1_000 + ["dead"]
 
 
-def test_what_the_sockets_bring_in_several_looks_is_heard_too(loop):
+def test_input_that_takes_several_reads_is_read_before_the_deadline(loop):
     """A connection is read in pieces, and a client that is admitted sends more."""
     told = []
 

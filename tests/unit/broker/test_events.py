@@ -63,7 +63,7 @@ def test_a_transaction_is_five_events_with_what_it_wrote(watcher):
     assert watcher.events.written("txn") is None
 
 
-def test_what_an_open_transaction_has_written_is_known(watcher):
+def test_written_returns_records_and_bytes_of_an_open_transaction(watcher):
     watcher.events.began("txn", 1, 0, [LEDGER])
     watcher.events.wrote("txn", 2, 200)
     watcher.events.wrote("txn", 1, 50)
@@ -72,7 +72,7 @@ def test_what_an_open_transaction_has_written_is_known(watcher):
     assert watcher.events.written("another") is None
 
 
-def test_what_was_open_before_has_an_end_without_figures(watcher):
+def test_the_end_of_a_transaction_without_a_begin_has_no_record_count(watcher):
     watcher.end()
     assert watcher.kinds == ["prepared", "marker", "completed"]
     assert watcher.kept[-1].records is None
@@ -116,7 +116,7 @@ def test_a_long_silence_takes_as_long_as_a_short_one(watcher):
     assert [each.at_ms for each in seconds] == [*range(seconds[0].at_ms, seconds[-1].at_ms + 1, 1_000)]
 
 
-def test_a_clock_that_is_set_back_a_little_changes_nothing_and_much_begins_anew(watcher):
+def test_only_a_large_clock_step_back_resets_the_seconds(watcher):
     watcher.pass_time(100_000)
     watcher.transaction()
     watcher.pass_time(-CLOCK_WENT_BACK_MS // 2)
@@ -169,7 +169,7 @@ def test_far_beyond_it_whole_transactions_are_left_out_and_all_are_counted(watch
     assert sum(each.left_out for each in watcher.events.seconds()) == watcher.events.left_out
 
 
-def test_who_was_seen_to_begin_is_seen_to_end_whatever_comes_between(watcher):
+def test_a_transaction_with_a_begin_event_has_its_end_event_under_load(watcher):
     watcher.events.began("first", 1, 0, [LEDGER])
     for number in range(20_000):
         watcher.transaction(f"txn-{number}")

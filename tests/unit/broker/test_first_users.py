@@ -74,7 +74,7 @@ def test_users_of_a_directory_that_is_not_new_stay_as_they_are(tmp_path, caplog)
     assert "this one has no bob (SCRAM-SHA-256): add users with kafka-configs" in caplog.text
 
 
-def test_a_user_that_was_taken_away_does_not_come_back(tmp_path):
+def test_a_removed_user_is_not_added_again_at_a_restart(tmp_path):
     gone = [RemoveUserScramCredentialRecord(*ALICE)]
     users_of(tmp_path / "data", BOTH, lambda broker: change_security(broker.cluster, gone))
     assert users_of(tmp_path / "data", BOTH).keys() == {BOB}

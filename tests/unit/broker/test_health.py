@@ -91,7 +91,7 @@ async def ask_until(holds, address, path="/readyz"):
             return answer
 
 
-def test_what_is_left_is_told_while_logs_are_recovered_and_then_that_it_serves(config, killed_logs, held_start):
+def test_readyz_reports_remaining_work_during_recovery_and_then_ready(config, killed_logs, held_start):
     async def live():
         server = Server(config, admin=AdminSettings("127.0.0.1", 0, token="correct-horse-battery"))
         start = asyncio.create_task(server.start())
@@ -303,7 +303,7 @@ class Logs:
         self.remaining = Remaining()
 
 
-def test_what_is_left_counts_down_with_what_is_opened():
+def test_remaining_bytes_shrink_when_a_partition_is_opened():
     health, logs = Health(), Logs()
     health.starting(logs)
     assert health.state is BrokerState.STARTING
@@ -323,7 +323,7 @@ def test_what_is_left_counts_down_with_what_is_opened():
     ],
     ids=["acls and no token", "acls and a token", "no acls"],
 )
-def test_a_port_without_a_token_beside_acls_is_warned_of(config, caplog, authorizer, token, warned):
+def test_only_an_admin_port_with_acls_and_no_token_logs_a_warning(config, caplog, authorizer, token, warned):
     async def live():
         guarded = dataclasses.replace(config, authorizer_class_name=authorizer)
         server = Server(guarded, admin=AdminSettings("127.0.0.1", 0, token=token))

@@ -149,7 +149,7 @@ def test_a_client_that_hangs_up_while_it_waits_is_missed_unless_it_has_sent_all(
     assert count_bytes([gone, holder])[0] >= 5 * MIB
 
 
-def test_a_client_that_goes_on_sending_is_left_alone():
+def test_a_slow_client_that_keeps_sending_is_not_closed():
     slow, other = peers_of(2)
     sender = Sender(slow, produce(7 * MIB))
     sender.send(MIB)
@@ -161,7 +161,7 @@ def test_a_client_that_goes_on_sending_is_left_alone():
     assert not slow.transport.closed and not other.transport.closed
 
 
-def test_memory_for_large_requests_is_kept_for_the_next_until_somebody_waits():
+def test_memory_of_a_large_request_is_kept_until_another_client_needs_it():
     first, second = peers = peers_of(2)
     Sender(first, produce(MIB)).send(2 * MIB)
     kept = first.connection._inbox.capacity_bytes
@@ -206,7 +206,7 @@ def test_a_reply_is_held_until_the_socket_has_taken_it():
     assert count_bytes([peer]) == (0, 0)
 
 
-def test_those_who_do_not_read_cannot_starve_those_who_do():
+def test_clients_that_do_not_read_do_not_starve_a_client_that_reads():
     peers = peers_of(20, large_replies(2 * MIB))
     *idle, healthy = peers
     for peer in idle:
@@ -225,7 +225,7 @@ def test_those_who_do_not_read_cannot_starve_those_who_do():
     assert not healthy.transport.closed
 
 
-def test_what_no_room_was_asked_for_is_counted_when_the_socket_is_full():
+def test_an_unreserved_reply_is_counted_while_the_socket_is_full():
     async def handle(broker, request):
         return Encoded([bytes(MIB)])
 
@@ -237,7 +237,7 @@ def test_what_no_room_was_asked_for_is_counted_when_the_socket_is_full():
     assert count_bytes([peer]) == (0, 0)
 
 
-def test_a_reply_that_can_never_be_held_closes_the_connection_and_says_what_to_do(caplog):
+def test_a_reply_above_the_memory_limit_closes_the_connection_with_a_hint(caplog):
     peer = Peer(large_replies(5 * MIB), BUDGET)
     with caplog.at_level(logging.WARNING):
         peer.receive(heartbeat(1))
@@ -246,7 +246,7 @@ def test_a_reply_that_can_never_be_held_closes_the_connection_and_says_what_to_d
     assert count_bytes([peer]) == (0, 0)
 
 
-def test_a_reply_to_who_is_gone_gives_its_room_back():
+def test_a_pending_reply_frees_its_memory_when_the_connection_closes():
     waits = []
 
     async def handle(broker, request):
@@ -264,7 +264,7 @@ def test_a_reply_to_who_is_gone_gives_its_room_back():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_clients_do_the_memory_ends_empty(seed):
+def test_no_memory_is_held_after_random_clients_disconnect(seed):
     rng = random.Random(seed)
     peers = peers_of(15, large_replies(rng.choice((FREE_BYTES, MIB, 3 * MIB))))
     senders = [Sender(peer, heartbeat(1) + produce(rng.choice((1000, MIB, 9 * MIB))) + heartbeat(2)) for peer in peers]

@@ -51,7 +51,7 @@ def test_a_large_request_is_decoded_over_several_turns(counting):
     assert counts == [5_000, 1] and peer.sent == struct.pack(">2i", 1, 2)
 
 
-def test_what_a_large_request_has_become_is_charged_for_until_it_is_gone(counting):
+def test_a_large_request_is_charged_for_decoding_and_for_freeing(counting):
     peer, counts = counting
     peer.receive(delete_groups(1, [b"group-%d" % number for number in range(5_000)]))
     while peer.next_turn():
@@ -149,7 +149,7 @@ def receive(connection, data):
 
 
 @pytest.mark.parametrize("leaves", ["first", "second", "broken", "nobody"])
-def test_large_requests_are_decoded_one_at_a_time_whoever_leaves(counting, another, leaves):
+def test_large_requests_are_decoded_one_at_a_time_even_if_one_is_dropped(counting, another, leaves):
     peer, counts = counting
     first = bytearray(delete_groups(1, [b"group-%d" % number for number in range(5_000)]))
     if leaves == "broken":

@@ -76,7 +76,7 @@ def test_a_request_that_fits_is_let_in_at_once():
     assert not table.claim(1).granted
 
 
-def test_requests_are_let_in_in_their_order_when_there_is_room():
+def test_waiting_requests_are_admitted_in_order_of_arrival():
     table = Table()
     first, large, small = table.claim(6 * MIB), table.claim(4 * MIB), table.claim(MIB)
     assert not small.granted  # it would fit, but the larger one would wait for ever after such requests
@@ -94,7 +94,7 @@ def test_a_request_larger_than_all_the_memory_is_let_in_alone():
     assert not table.claim(1).granted
 
 
-def test_who_gives_up_waiting_lets_those_behind_in():
+def test_a_request_that_stops_waiting_admits_the_next_one():
     table = Table()
     table.claim(5 * MIB)
     large, small = table.claim(4 * MIB), table.claim(MIB)
@@ -102,7 +102,7 @@ def test_who_gives_up_waiting_lets_those_behind_in():
     assert small.granted
 
 
-def test_what_was_lent_is_asked_back_when_a_request_waits():
+def test_recallable_memory_is_recalled_when_a_request_waits():
     table = Table()
     recalled = []
     lent = table.memory.requests.reserve_recallable(3 * MIB, lambda: (recalled.append(1), lent.release()))
@@ -112,7 +112,7 @@ def test_what_was_lent_is_asked_back_when_a_request_waits():
     assert waiting.granted
 
 
-def test_at_most_half_is_lent_and_nothing_while_a_request_waits():
+def test_recallable_memory_is_at_most_half_and_none_while_a_request_waits():
     table = Table()
     assert table.memory.requests.reserve_recallable(5 * MIB, list) is None
     table.claim(8 * MIB)
@@ -120,7 +120,7 @@ def test_at_most_half_is_lent_and_nothing_while_a_request_waits():
     assert table.memory.requests.reserve_recallable(1, list) is None
 
 
-def test_a_request_of_middle_size_does_not_wait_behind_large_ones():
+def test_a_medium_request_does_not_wait_for_large_ones():
     table = Table()
     large = [table.memory.reserve(5 * MIB, list) for _ in range(3)]
     middle = [table.memory.reserve(MIB, list) for _ in range(3)]
@@ -145,7 +145,7 @@ def test_requests_of_middle_size_take_what_large_ones_do_not_need():
     assert table.memory.requests.held_bytes + table.memory.medium.held_bytes <= 8 * MIB
 
 
-def test_what_is_lent_of_middle_size_is_asked_back_by_its_like():
+def test_recallable_medium_memory_is_recalled_for_a_medium_request():
     table = Table()
     recalled = []
     lent = table.memory.reserve_recallable(MIB, lambda: (recalled.append(1), lent.release()))
@@ -162,7 +162,7 @@ def test_a_small_reply_is_not_counted():
     assert table.memory.replies.held_bytes == 0
 
 
-def test_a_reply_is_held_until_its_room_goes():
+def test_a_reply_is_counted_until_its_reservation_is_dropped():
     table = Table()
     builder = Builder(table, MIB)
     assert table.memory.replies.held_bytes == MIB
@@ -170,7 +170,7 @@ def test_a_reply_is_held_until_its_room_goes():
     assert table.memory.replies.held_bytes == 0
 
 
-def test_a_reply_for_which_there_is_never_room_is_too_large():
+def test_a_reply_above_the_reply_limit_is_too_large():
     table = Table()
     builder = Builder(table, 4 * MIB + 1)
     assert isinstance(builder.failed, TooLarge)
@@ -210,7 +210,7 @@ def test_a_reply_that_is_given_up_lets_the_next_one_grow():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whoever_comes_and_goes_the_memory_ends_empty_and_all_are_served(seed):
+def test_random_requests_and_replies_are_all_served_and_free_their_memory(seed):
     rng = random.Random(seed)
     table = Table(rng.choice((4, 16, 64)) * MIB)
     most = table.memory.replies.limit_bytes

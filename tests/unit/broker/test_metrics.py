@@ -13,14 +13,14 @@ class TestHistogram:
         assert histogram.counts == [2, 2, 1]
         assert (histogram.count, histogram.sum) == (5, 24)
 
-    def test_a_quantile_lies_between_two_bounds(self):
+    def test_a_quantile_is_interpolated_between_two_bounds(self):
         histogram = Histogram((1, 10, 100))
         for _ in range(10):
             histogram.observe(5)
         assert histogram.quantile(0.5) == pytest.approx(1 + 9 * 0.5)
         assert histogram.quantile(1.0) == 10
 
-    def test_what_is_above_the_last_bound_is_told_as_that_bound(self):
+    def test_a_quantile_above_the_last_bound_is_that_bound(self):
         histogram = Histogram((1, 10))
         histogram.observe(1_000_000)
         assert histogram.quantile(0.99) == 10
@@ -44,14 +44,14 @@ class TestApi:
 
 
 class TestDurations:
-    def test_nothing_is_measured_until_somebody_can_read_it(self):
+    def test_waits_are_counted_but_not_timed_before_measuring_starts(self):
         metrics = Metrics()
         began_ms = metrics.waits["sync"].begin()
         metrics.waits["sync"].end(began_ms)
         assert (metrics.waits["sync"].begun, metrics.waits["sync"].ms) == (1, 0.0)
         assert not metrics.measured
 
-    def test_every_room_reads_the_clock_that_is_given(self):
+    def test_all_metrics_use_the_clock_given_to_measure(self):
         metrics, now = Metrics(), [100.0]
         metrics.measure(lambda: now[0])
         began_ms = metrics.waits["markers"].begin()

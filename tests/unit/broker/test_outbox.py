@@ -80,7 +80,7 @@ def test_a_sliced_reply_is_whole():
     assert peer.sent == whole(1)
 
 
-def test_nothing_is_read_while_the_socket_is_full():
+def test_requests_are_not_read_while_the_socket_is_full():
     peer = Peer(make_handler())
     peer.transport.takes = 5 + PIECE_BYTES
     peer.receive(heartbeat(1))
@@ -101,7 +101,7 @@ def test_the_next_request_is_served_when_the_slice_is_sent():
     assert peer.sent == whole(1) + whole(2) + whole(3)
 
 
-def test_who_reads_fast_gets_no_more_than_a_share_in_one_turn():
+def test_a_fast_reader_is_sent_a_large_reply_over_several_turns():
     async def handle(broker, request):
         return Encoded([b"<", Part(b"x" * 100 * PIECE_BYTES), b">"])
 
@@ -176,7 +176,7 @@ def test_a_file_that_was_cut_short_closes_the_connection_with_a_line(caplog):
     caplog.clear()
 
 
-def test_a_reply_to_who_is_gone_lets_go_of_its_slices():
+def test_a_pending_reply_frees_its_slices_when_the_connection_closes():
     waits = []
 
     async def handle(broker, request):
@@ -193,7 +193,7 @@ def test_a_reply_to_who_is_gone_lets_go_of_its_slices():
     assert not peer.sent
 
 
-def test_a_small_reply_behind_a_full_socket_waits_for_it():
+def test_a_small_reply_waits_while_the_socket_is_full():
     peer = Peer(echo)
     peer.connection.pause_writing()
     peer.receive(heartbeat(1))

@@ -147,7 +147,7 @@ class Groups:
 
 
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
-def test_who_waits_for_other_members_holds_nothing_of_its_request(api):
+def test_join_group_and_sync_group_release_the_request_memory(api):
     released = []
     claim = SimpleNamespace(release=lambda: released.append(True))
     groups, module = Groups(), join_group if api is ApiKey.JOIN_GROUP else sync_group

@@ -108,7 +108,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("key", "version", "fields"), REQUESTS, ids=lambda value: getattr(value, "name", None))
-def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
+def test_admin_routes_journal_and_log_contain_no_secret(key, version, fields, caplog):
     caplog.set_level(logging.DEBUG, logger="ottla")
     watched = Watched()
     watched.broker.serve(message(key, version, **fields), version)
@@ -119,7 +119,7 @@ def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
     assert [entry.request[1] for entry in watched.journal.since(0)] == [key]
 
 
-def test_a_login_without_headers_does_not_stand_in_the_journal():
+def test_a_sasl_login_without_headers_is_left_out_of_the_journal():
     """This login looks like a request: the first bytes of the password are where a header has a length."""
     password = "!" + 4 * SECRET
     broker = lone_with_logins({"plain.sasl.jaas.config": f'{MODULE} user_charlie="{password}";'})
@@ -133,7 +133,7 @@ def test_a_login_without_headers_does_not_stand_in_the_journal():
     assert [entry.request[1] for entry in journal.since(0)] == [K.SASL_HANDSHAKE]
 
 
-def test_a_config_that_is_no_secret_stands_in_the_journal():
+def test_the_journal_keeps_a_config_value_that_is_not_secret():
     watched = Watched()
     key, version, fields = altering(K.INCREMENTAL_ALTER_CONFIGS, 1, ("log.retention.ms", "60000"))
     watched.broker.call(key, version, **fields)
@@ -141,7 +141,7 @@ def test_a_config_that_is_no_secret_stands_in_the_journal():
     assert b"60000" in entry.request
 
 
-def test_clients_are_told_no_secret_that_was_set():
+def test_describe_configs_returns_no_secret_that_was_set():
     watched = Watched()
     parts = watched.broker.assembly.broker
     parts.tls_problem = lambda config: ""
@@ -153,7 +153,7 @@ def test_clients_are_told_no_secret_that_was_set():
     assert KEY.encode() in frame and not is_told(bytes(frame))
 
 
-def test_a_secret_that_a_directory_of_kafka_holds_is_told_nobody():
+def test_secrets_set_in_a_kafka_directory_are_hidden_in_descriptions():
     """Kafka sets these for a listener only. They stay hidden also where they are set without one."""
     config = in_force(load_config().config, 1, {"": {"ssl.key.password": SECRET}, "1": {"ssl.keystore.key": SECRET}})
     told = [*describe_broker(config), *describe_cluster(config)]
@@ -161,7 +161,7 @@ def test_a_secret_that_a_directory_of_kafka_holds_is_told_nobody():
     assert not is_told(repr(told)) and not is_told(repr(config))
 
 
-def test_a_configuration_is_shown_without_secrets():
+def test_configuration_repr_notes_and_description_hide_secrets():
     text = "\n".join(
         f"{key}={SECRET}"
         for key in (

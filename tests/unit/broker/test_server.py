@@ -57,7 +57,7 @@ def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tm
     start_and_stop(config())
 
 
-def test_start_without_a_port_leaves_no_directory_behind(config, tmp_path):
+def test_a_start_on_a_used_port_leaves_no_data_directory(config, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
 
         async def fail():
@@ -82,7 +82,7 @@ def test_start_that_fails_in_the_metadata_lets_go_of_the_directory(config, tmp_p
     start_and_stop(config())
 
 
-def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
+def test_a_partition_refuses_writes_after_a_clean_stop(config, tmp_path):
     kept = []
 
     def create(broker):
@@ -97,7 +97,7 @@ def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
     assert log.stat().st_size == size_bytes
 
 
-def test_the_collector_is_watched_while_the_broker_lives(config):
+def test_gc_callbacks_are_registered_only_while_the_broker_runs(config):
     before = list(gc.callbacks)
     watched = []
     start_and_stop(config(), lambda broker: watched.append(len(gc.callbacks) - len(before)))
@@ -118,7 +118,7 @@ def test_data_directory_that_is_a_file_is_named(config, tmp_path, caplog):
     assert caplog.messages == [f"Data directory {tmp_path / 'data'}: {tmp_path / 'data'} is not a directory"]
 
 
-def test_partition_to_truncate_that_does_not_exist_is_told(config, caplog):
+def test_an_unknown_partition_in_truncate_damaged_is_logged(config, caplog):
     def create(broker):
         create_topic(broker.cluster, "ledger", 1)
 
@@ -130,7 +130,7 @@ def test_partition_to_truncate_that_does_not_exist_is_told(config, caplog):
     ]
 
 
-def test_ready_file_of_an_earlier_run_does_not_say_that_this_one_is_ready(config, tmp_path):
+def test_a_failed_start_removes_the_ready_file_of_an_earlier_run(config, tmp_path):
     ready = tmp_path / "ready"
     ready.write_text("ready PLAINTEXT://127.0.0.1:1\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -178,7 +178,7 @@ sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEX
 
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_a_second_signal_behind_the_stop_changes_nothing(tmp_path, signal):
+def test_a_second_signal_after_the_stop_is_ignored(tmp_path, signal):
     script = SLOW_END.format(signal=signal, directory=str(tmp_path / "data"))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["heard and went on"])

@@ -39,7 +39,7 @@ def test_handler_that_does_not_wait_ends_inside_start(loop):
     assert results == [7]
 
 
-def test_wake_queues_the_handler_behind_the_waker(loop):
+def test_a_woken_handler_runs_after_its_waker(loop):
     seen = []
     wait = Wait(loop.turns)
 
@@ -211,7 +211,7 @@ def long_work(loop, name, seen, pieces):
     loop.turns.event(lambda: loop.turns.start(handler(), lambda _: None, loop.bugs.append))
 
 
-def test_long_work_goes_on_at_once_while_the_share_lasts(loop):
+def test_long_work_continues_at_once_within_the_turn_budget(loop):
     seen = []
     long_work(loop, "a", seen, 3)
     assert seen == ["a0", "a1"]
@@ -219,7 +219,7 @@ def test_long_work_goes_on_at_once_while_the_share_lasts(loop):
     assert seen == ["a0", "a1", "a2"]
 
 
-def test_all_who_rest_have_one_share_in_a_pass_of_the_loop(loop):
+def test_yielded_handlers_share_the_budget_of_a_loop_pass(loop):
     seen = []
     for name in "abc":
         long_work(loop, name, seen, 3)
@@ -232,7 +232,7 @@ def test_all_who_rest_have_one_share_in_a_pass_of_the_loop(loop):
     assert [ran for ran in passes if ran] == [["a2", "b1"], ["c1", "c2", "b2"]]  # b has rested twice, and is owed
 
 
-def test_what_arrives_goes_ahead_of_those_who_rest(loop):
+def test_a_new_event_runs_before_yielded_handlers(loop):
     seen = []
     long_work(loop, "a", seen, 3)
     loop.turns.event(lambda: seen.append("fresh"))
@@ -240,7 +240,7 @@ def test_what_arrives_goes_ahead_of_those_who_rest(loop):
     assert seen == ["a0", "a1", "fresh", "a2"]
 
 
-def test_who_is_discarded_while_resting_costs_the_others_nothing(loop):
+def test_a_handler_discarded_while_paused_is_skipped(loop):
     seen = []
 
     async def handler():
@@ -254,7 +254,7 @@ def test_who_is_discarded_while_resting_costs_the_others_nothing(loop):
     assert seen == ["next"]
 
 
-def test_a_bug_in_one_who_rests_does_not_stop_the_others(loop):
+def test_a_bug_in_postponed_work_does_not_stop_other_work(loop):
     seen = []
 
     def broken():
@@ -266,7 +266,7 @@ def test_a_bug_in_one_who_rests_does_not_stop_the_others(loop):
     assert seen == ["next"] and [str(bug) for bug in loop.bugs] == ["broken"]
 
 
-def test_who_gives_way_without_a_charge_comes_back_in_the_next_pass(loop):
+def test_a_handler_that_pauses_without_a_charge_resumes_in_the_next_pass(loop):
     async def handler():
         for _ in range(3):
             await loop.turns.pause()
@@ -279,7 +279,7 @@ def test_who_gives_way_without_a_charge_comes_back_in_the_next_pass(loop):
     assert passes == 3
 
 
-def test_a_small_request_does_not_rest_for_the_large_ones_of_others(loop):
+def test_a_small_request_does_not_yield_because_of_large_ones(loop):
     seen = []
     long_work(loop, "a", seen, 3)
 
@@ -292,7 +292,7 @@ def test_a_small_request_does_not_rest_for_the_large_ones_of_others(loop):
     assert seen == ["a0", "a1", "small"]
 
 
-def test_who_was_woken_rests_when_the_share_is_spent(loop):
+def test_a_woken_handler_yields_when_the_turn_budget_is_spent(loop):
     """Each of a thousand handlers that wait for one event is cheap, but all together are not."""
     seen, wait = [], Wait(loop.turns)
 
@@ -333,7 +333,7 @@ def test_handlers_that_one_event_wakes_resume_in_shares_and_in_order(loop):
     assert loop.turns.charged_us == len(waits) * RESUME_US
 
 
-def test_a_handler_that_is_discarded_before_its_share_comes_does_not_resume(loop):
+def test_a_woken_handler_discarded_before_its_turn_does_not_resume(loop):
     wait, seen = Wait(loop.turns), []
 
     async def handler():
@@ -348,7 +348,7 @@ def test_a_handler_that_is_discarded_before_its_share_comes_does_not_resume(loop
     assert seen == []
 
 
-def test_who_has_rested_often_goes_behind_those_who_have_not(loop):
+def test_a_handler_that_yielded_often_runs_after_newer_ones(loop):
     seen = []
     long_work(loop, "long", seen, 40)
     for _ in range(8):
@@ -361,7 +361,7 @@ def test_who_has_rested_often_goes_behind_those_who_have_not(loop):
         assert seen[1].startswith("long")
 
 
-def test_who_has_rested_often_goes_on_in_every_pass_however_many_come(loop):
+def test_long_work_progresses_in_every_pass_despite_new_arrivals(loop):
     seen = []
     for name in ("long", "longer"):
         long_work(loop, name, seen, 60)

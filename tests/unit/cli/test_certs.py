@@ -30,7 +30,7 @@ def test_only_its_owner_reads_what_it_writes(certificates):
     assert "PRIVATE KEY" not in certificates.ca.read_text()
 
 
-def test_it_tells_each_client_what_to_say(certificates):
+def test_certs_dev_prints_the_settings_of_each_client(certificates):
     for words in ("ssl_cafile=", "ssl.ca.location=", "ssl.truststore.location="):
         assert f"{words}" in certificates.told
     assert str(certificates.client) in certificates.told
@@ -48,7 +48,7 @@ def test_hosts_are_names_and_addresses(tmp_path):
     assert [*map(str, names.get_values_for_type(x509.IPAddress))] == ["127.0.0.1", "::1", "10.1.2.3"]
 
 
-def test_nothing_is_written_over(tmp_path):
+def test_certs_dev_overwrites_no_file(tmp_path):
     first = Certificates(tmp_path / "c")
     before = first.broker.read_bytes()
     first.client.unlink()
@@ -57,7 +57,7 @@ def test_nothing_is_written_over(tmp_path):
     assert first.broker.read_bytes() == before and not first.client.exists()
 
 
-def test_without_the_library_it_says_what_to_install(tmp_path, monkeypatch):
+def test_a_missing_cryptography_library_names_the_package_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     done = CliRunner().invoke(certs, ["dev", "--out", str(tmp_path / "c")])
     assert done.exit_code == 1 and "pip install 'ottla[tls]'" in done.output

@@ -67,7 +67,7 @@ def test_an_unknown_command_is_refused(cli):
     )
 
 
-def test_serve_hands_the_broker_what_was_asked_for(cli, serve_calls, tmp_path):
+def test_serve_passes_options_and_configuration_to_the_broker(cli, serve_calls, tmp_path):
     (tmp_path / "server.properties").write_text("num.partitions=2\nlog.dirs=theirs\nmessage.max.bytes=2000\n")
     arguments = "serve server.properties --data-dir mine --listen 127.0.0.1:0 --override num.partitions=3"
     arguments += " --ready-file ready --truncate-damaged ledger-0 --truncate-damaged audit-log-12"
@@ -86,7 +86,7 @@ def test_serve_without_arguments_keeps_its_log_in_the_folder_it_was_started_in(c
     assert (serve_calls[0].ready_file, serve_calls[0].truncate_damaged) == (None, frozenset())
 
 
-def test_serve_says_once_what_it_ignores(cli, serve_calls):
+def test_serve_logs_ignored_options_once(cli, serve_calls):
     result = cli(
         "serve", "--override", "num.io.threads=8", "--override", "log.cleaner.threads=1", KAFKA_NUM_PARTITION="4"
     )
@@ -105,7 +105,7 @@ def test_a_flag_that_names_no_option_is_one_line_and_exit_code_2(cli, serve_call
 
 
 @pytest.mark.parametrize("said", ["--data-dir=mine log.dirs=theirs", "--listen=localhost:0 listeners=PLAINTEXT://:0"])
-def test_an_option_that_two_flags_say_is_refused(cli, said):
+def test_an_option_set_by_two_flags_is_refused(cli, said):
     flag, override = said.split()
     result = cli("configs", flag, "--override", override)
     assert result.exit_code == 2
@@ -201,7 +201,7 @@ def test_the_arguments_of_an_audit_have_the_values_that_were_given_or_the_docume
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_that_is_interrupted_says_so_in_one_line(cli, job, name):
+def test_an_interrupted_job_prints_one_line_and_exits_with_130(cli, job, name):
     def interrupt():
         raise KeyboardInterrupt
 

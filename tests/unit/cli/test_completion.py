@@ -101,7 +101,7 @@ def test_an_argument_that_is_a_path_is_completed(path, argument):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_asks_and_is_answered(shell, monkeypatch, capsys):
+def test_each_shell_gets_completions_in_its_own_format(shell, monkeypatch, capsys):
     line, position = ("ottla dump --format j", 3) if shell != "fish" else ("ottla dump --format j", "j")
     answer = {"bash": "plain,json\n", "zsh": "plain\njson\n_\n", "fish": "plain,json\n"}[shell]
     monkeypatch.setenv("_OTTLA_COMPLETE", f"{shell}_complete")
@@ -113,7 +113,7 @@ def test_a_shell_asks_and_is_answered(shell, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_with_what_the_readme_says(tmp_path):
+def test_bash_completes_an_option_after_loading_the_script(tmp_path):
     program = tmp_path / "ottla"
     code = shlex.quote("from ottla.cli.main import main; main(prog_name='ottla')")
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {code} "$@"\n')
@@ -126,7 +126,7 @@ def test_bash_completes_with_what_the_readme_says(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["ottla ", "ottla serve --", *(f"ottla {name} --" for name in ("audit", "export"))])
-def test_nothing_that_is_slow_to_import_is_imported_to_complete(line):
+def test_completion_imports_no_slow_module(line):
     script = "import sys; from ottla.cli.main import main\n"
     script += f"try: main([], prog_name='ottla')\nexcept SystemExit: print(sorted({SLOW} & set(sys.modules)))"
     asked = {"_OTTLA_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
@@ -137,7 +137,7 @@ def test_nothing_that_is_slow_to_import_is_imported_to_complete(line):
     assert len(told.splitlines()) > 2
 
 
-def test_the_tree_has_what_is_looked_for():
+def test_the_command_tree_has_every_depth_and_kind_of_parameter():
     assert BashComplete.name in SHELLS
     assert {len(path) for path, _ in commands()} == {0, 1, 2, 3}
     given = [parameter.values[1] for parameter in (*parameters(click.Option), *parameters(click.Argument))]

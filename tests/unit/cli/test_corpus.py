@@ -28,7 +28,7 @@ def test_cases_are_picked_by_name():
     assert [row["case"] for row in rows] == [case.name for case in cases("reused-id-*")] != []
 
 
-def test_what_is_written_are_the_files_of_the_case(tmp_path):
+def test_write_creates_exactly_the_files_of_the_case(tmp_path):
     result = run("write", tmp_path / "corpus", "--only", ONE)
     assert result.exit_code == 0 and result.stdout.startswith(f"1 case in {tmp_path / 'corpus'}, ")
     place = tmp_path / "corpus" / ONE
@@ -36,7 +36,7 @@ def test_what_is_written_are_the_files_of_the_case(tmp_path):
     assert found == files_of(cases(ONE)[0])
 
 
-def test_what_is_there_is_left_alone(tmp_path):
+def test_write_refuses_an_existing_case_folder(tmp_path):
     (tmp_path / ONE).mkdir()
     result = run("write", tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")

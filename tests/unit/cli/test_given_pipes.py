@@ -92,7 +92,7 @@ def test_a_token(pipe):
 
 
 @pytest.mark.parametrize("command", ["graduate", "check-history"])
-def test_what_else_a_command_reads(tmp_path, pipe, file, command):
+def test_graduate_and_check_history_read_a_pipe_like_a_file(tmp_path, pipe, file, command):
     (case,) = (each for each in CASES if each.name == "one-committed-transaction")
     write_case(case, tmp_path)
     data = tmp_path / case.name / "data"

@@ -36,7 +36,7 @@ def test_json_line_is_one_line():
     assert "\n" not in line and json.loads(line)["message"] == "Aborted a\nb"
 
 
-def test_what_a_line_is_about_has_fields_in_json():
+def test_known_log_arguments_become_json_fields():
     given = {"topic": "ledger", "partition": 0, "transactional_id": "t" * 300, "group": None, "why": "so"}
     made = record("%(topic)s-%(partition)d broke: %(why)s", given)
     line = json.loads(JsonFormatter().format(made))
@@ -93,7 +93,7 @@ def test_one_address_does_not_silence_others(bounded_handler):
     assert lines()[-1] == f"{left_out} more lines like this one within 10 seconds: Refused %(peer)s"
 
 
-def test_what_was_left_out_is_told_at_the_end(bounded_handler):
+def test_suppressed_lines_are_counted_when_the_handler_closes(bounded_handler):
     handler, lines = bounded_handler
     for number in range(logs.MOST_LINES + 1):
         handler.handle(record("Refused %s", number))
@@ -157,7 +157,7 @@ def test_levels_that_are_none_are_refused(given, told):
     assert told in result.stderr
 
 
-def test_a_logger_has_the_level_that_was_asked_for(capsys):
+def test_a_logger_uses_its_configured_level(capsys):
     root = logging.root
     handlers, level = root.handlers[:], root.level
     mine = logging.getLogger("ottla.broker.group")

@@ -54,7 +54,7 @@ def test_the_plan_of_the_docs_is_one(plan):
         ("plan.yaml", "- !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     ],
 )
-def test_what_is_no_plan_is_told_in_a_line_with_its_place(plan, name, text, told):
+def test_an_invalid_plan_is_a_one_line_error_with_its_path(plan, name, text, told):
     path = plan(name, text)
     with pytest.raises(PlanError) as raised:
         read_plan(path)

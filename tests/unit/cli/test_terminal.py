@@ -145,7 +145,7 @@ def test_inspect_orders_partitions_by_number(cli, tmp_path):
     assert [row["partition"] for row in document["partitions"]] == ["ledger-1", "ledger-9", "ledger-10"]
 
 
-def test_inspect_says_how_much_it_looked_at(cli, directory):
+def test_inspect_reports_whether_headers_or_whole_batches_were_checked(cli, directory):
     assert "Only headers were read: --verify checks every batch." in cli("inspect", directory).stdout
     assert "Every batch was checked." in cli("inspect", directory, "--verify").stdout
 
@@ -161,7 +161,7 @@ def test_inspect_says_how_much_it_looked_at(cli, directory):
         ("server.log", "short"),
     ],
 )
-def test_a_file_of_somebody_else_is_not_called_damaged(cli, tmp_path, name, content):
+def test_dump_refuses_a_foreign_file_instead_of_calling_it_damaged(cli, tmp_path, name, content):
     (tmp_path / name).write_text(content)
     result = cli("dump", tmp_path / name)
     assert (result.exit_code, result.stdout) == (2, "")

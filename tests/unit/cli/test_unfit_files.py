@@ -33,7 +33,7 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_no_small_file(tmp_path, kind):
+def test_reading_an_unfit_file_is_a_one_line_error_with_its_path(tmp_path, kind):
     path = tmp_path / "small"
     KINDS[kind](path)
     with pytest.raises(OSError, match=WORDS[kind]) as raised:
@@ -56,7 +56,7 @@ def test_a_file_of_the_directory_is_refused(directory, command, name, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dump_names_each_and_goes_on(directory, kind):
+def test_dump_names_each_unfit_file_and_continues(directory, kind):
     for name in (*OF_THE_DIRECTORY, *OF_A_PARTITION):
         replace(directory / name, kind)
     done = run("dump", directory)

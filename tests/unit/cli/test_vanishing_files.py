@@ -65,7 +65,7 @@ def test_a_dump_leaves_it_out(directory, monkeypatch):
     assert f"{FIRST}.log was deleted after it was listed" in done.stderr
 
 
-def test_an_inspection_looks_again(directory, monkeypatch):
+def test_inspect_succeeds_when_a_segment_is_deleted_meanwhile(directory, monkeypatch):
     deleted = []
     monkeypatch.setattr(OverlayDisk, "list", deleting_after(OverlayDisk.list, directory, deleted, only=f"{CASE}-0"))
     done = CliRunner().invoke(main, ["inspect", str(directory)])

@@ -43,7 +43,9 @@ def invoke(*arguments):
 
 
 @pytest.mark.parametrize(("command", "make"), REFUSED, ids=[f"{make.__name__}-{command}" for command, make in REFUSED])
-def test_it_is_refused_in_one_line_that_names_what_is_below(command, make, log_directory, tmp_path, monkeypatch):
+def test_commands_refuse_a_wrong_folder_with_the_reason_and_create_nothing(
+    command, make, log_directory, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "server.properties").write_text("process.roles=broker,controller\n")
     wrong = make_wrong_folder(make, tmp_path / "place", log_directory)
@@ -57,7 +59,7 @@ def test_it_is_refused_in_one_line_that_names_what_is_below(command, make, log_d
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_new_cluster_begins_among_other_files_if_it_is_asked_for(tmp_path, monkeypatch):
+def test_format_data_dir_starts_a_cluster_next_to_other_files(tmp_path, monkeypatch):
     photos(tmp_path, None)
     started = []
     monkeypatch.setattr("ottla.broker.server.run", lambda config, **_: started.append(config.log_dirs) or 0)

@@ -120,13 +120,13 @@ def test_a_block_that_ends_is_committed():
     assert "_append_batch" not in vars(producer._message_accumulator)
 
 
-def test_a_block_that_raises_is_aborted_and_its_exception_comes_through():
+def test_a_block_that_raises_is_aborted_and_reraises_its_exception():
     producer, raised = run(give_up)
     assert type(raised) is ZeroDivisionError
     assert producer.calls == ["abort"]
 
 
-def test_a_batch_that_failed_is_not_committed_away_and_its_sequences_begin_anew():
+def test_a_failed_batch_aborts_and_restarts_its_sequences():
     producer, raised = run(send=MessageSizeTooLargeError())
     assert type(raised) is TransactionAborted
     assert raised.code is ErrorCode.MESSAGE_TOO_LARGE
@@ -137,7 +137,7 @@ def test_a_batch_that_failed_is_not_committed_away_and_its_sequences_begin_anew(
 
 
 @pytest.mark.parametrize("registered", [True, False])
-def test_the_coordinator_is_told_of_an_abort_that_an_error_asked_for(registered):
+def test_a_registered_group_still_counts_in_the_abort_after_an_error(registered):
     """aiokafka has cleared its list of what is in the transaction, and would send no EndTxn for an empty one."""
     told = []
 
@@ -209,7 +209,7 @@ def test_a_fenced_producer_is_closed(wrap):
     assert producer.calls == ["commit", "close"]
 
 
-def test_a_sender_that_died_is_fatal_whatever_the_state_became():
+def test_a_dead_sender_is_fatal_despite_an_abortable_state():
     async def dies(producer):
         await producer.die(Fenced())
         producer._txn_manager._transition_to(type(producer._txn_manager.state).ABORTABLE_ERROR)
@@ -231,7 +231,7 @@ def test_an_abort_without_an_answer_closes_the_producer():
     assert producer.calls == ["abort", "close"]
 
 
-def test_a_cancelled_block_is_aborted_and_says_so():
+def test_a_cancelled_block_is_aborted_with_a_note():
     async def cancel(producer):
         raise asyncio.CancelledError
 
@@ -265,7 +265,7 @@ def test_a_closed_producer_is_refused():
     run(commit="never", timeout_ms=20, after=again)
 
 
-def test_it_is_an_asynchronous_context_manager_only():
+def test_a_synchronous_with_is_refused():
     async def play():
         producer = Producer()
         with pytest.raises(TypeError, match="async with"), transaction(producer):

@@ -216,7 +216,7 @@ def test_a_block_must_not_commit_by_itself():
     assert producer.state == "Ready"
 
 
-def test_init_transactions_is_asked_for():
+def test_a_producer_without_init_transactions_is_refused():
     producer = Producer()
     producer.state = "Init"
     with pytest.raises(RuntimeError, match="init_transactions"):
@@ -237,7 +237,7 @@ def test_a_close_that_hangs_does_not_hold_the_block():
         run(producer)
 
 
-def test_it_is_no_asynchronous_context_manager():
+def test_an_asynchronous_with_is_refused():
     with pytest.raises(TypeError, match="without async"):
         transaction(Producer()).__aenter__().send(None)
 
@@ -290,7 +290,7 @@ def test_a_rebalance_inside_the_block_aborts():
     assert consumer.sought == [(0, 5)]
 
 
-def test_a_rebalance_inside_the_block_is_told_where_nothing_was_read_since_and_nobody_knows_what_was_sent():
+def test_a_rebalance_in_the_block_that_clears_positions_aborts():
     producer, consumer = Producer(), Consumer({0: 7}, 5)
 
     def rebalance():
@@ -311,7 +311,7 @@ def test_an_empty_poll_sends_no_positions():
     assert producer.offsets == ([("ledger", 0, 8)], b"generation 1")
 
 
-def test_positions_are_sent_again_after_a_rebalance_and_where_no_member_id_tells_consumers_apart():
+def test_positions_are_sent_again_after_a_rebalance_or_without_member_id():
     producer, consumer = Producer(), Consumer({0: 7})
     run(producer, consumer=consumer, consumer_config=CONFIG)
     consumer.member = b"generation 2"
@@ -323,7 +323,7 @@ def test_positions_are_sent_again_after_a_rebalance_and_where_no_member_id_tells
     assert producer.calls.count("offsets") == 4
 
 
-def test_what_was_polled_before_an_abort_is_not_sent_again():
+def test_positions_polled_before_an_abort_are_not_sent_again():
     producer, consumer = Producer(), Consumer({0: 7}, 5)
     with pytest.raises(ZeroDivisionError):
         run(producer, give_up, consumer=consumer, consumer_config=CONFIG)
@@ -351,7 +351,7 @@ def test_a_member_that_was_thrown_out_before_the_block_does_not_commit():
     assert producer.offsets == ([("ledger", 0, 8)], b"no generation")
 
 
-def test_what_was_polled_before_a_rebalance_is_not_sent():
+def test_positions_polled_before_a_rebalance_are_not_sent():
     producer, consumer = Producer(), Consumer({0: 7})
     run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
     consumer.member, consumer.positions[0] = b"generation 2", confluent_kafka.OFFSET_INVALID
@@ -372,7 +372,7 @@ def test_a_group_that_begins_with_the_latest_record_does_not_go_back_by_guess():
     assert consumer.sought == []
 
 
-def test_the_configuration_of_the_consumer_has_to_be_told():
+def test_a_consumer_without_consumer_config_is_refused():
     with pytest.raises(TypeError, match="consumer_config="):
         transaction(Producer(), consumer=Consumer({0: 7}))
 

@@ -65,7 +65,7 @@ def end_txn(epoch=0):
     )
 
 
-def test_request_goes_out_in_the_highest_common_version():
+def test_a_request_uses_the_highest_common_version():
     peer = Peer()
     with BlockingConnection("127.0.0.1", peer.port, client_id="me") as connection:
         assert connection.send(end_txn(47)).error_code == 47
@@ -80,14 +80,14 @@ def test_given_version_needs_no_question():
     assert [(h.api_key, h.api_version) for h in peer.headers] == [(26, 1)]
 
 
-def test_api_that_the_broker_lacks_is_an_error_and_the_connection_lives_on():
+def test_an_api_that_the_broker_lacks_fails_and_the_connection_stays_open():
     with BlockingConnection("127.0.0.1", Peer().port) as connection:
         with pytest.raises(ProtocolError, match="does not serve Metadata"):
             connection.send(codec.request_class(ApiKey.METADATA)())
         assert connection.send(end_txn(3)).error_code == 3
 
 
-def test_pipelined_responses_come_in_order():
+def test_pipelined_responses_are_received_in_order():
     with BlockingConnection("127.0.0.1", Peer().port) as connection:
         assert all(connection.post(end_txn(epoch), version=3) for epoch in range(5))
         with pytest.raises(RuntimeError):

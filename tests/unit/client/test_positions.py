@@ -79,7 +79,7 @@ def test_an_abort_takes_the_consumer_back_to_the_committed_positions():
     assert consumer.positions == {LEDGER: 5, AUDIT: "beginning"}
 
 
-def test_without_a_committed_position_a_latest_consumer_goes_back_to_where_the_block_began():
+def test_a_latest_consumer_without_commits_is_reset_to_the_block_start():
     producer, consumer = Producer(), Consumer({LEDGER: 7}, auto_offset_reset="latest")
     with pytest.raises(ValueError), transaction(producer, consumer=consumer):
         consumer.positions[LEDGER] = 9
@@ -110,7 +110,7 @@ def test_a_fenced_producer_leaves_the_consumer_at_the_committed_positions():
     assert consumer.positions == {LEDGER: 5}
 
 
-def test_a_consumer_that_cannot_go_back_must_not_be_used_again():
+def test_a_consumer_that_cannot_be_reset_makes_the_abort_fatal():
     producer, consumer = Producer(), Consumer({LEDGER: 7})
     consumer.offsets = KafkaTimeoutError("no answer")
     with pytest.raises(TransactionFatal) as caught:
@@ -127,7 +127,7 @@ def test_a_consumer_that_cannot_commit_in_a_transaction_is_refused(config):
     assert producer.calls == []
 
 
-def test_what_was_polled_before_an_abort_is_not_sent_again():
+def test_positions_polled_before_an_abort_are_not_sent_again():
     """The consumer went back, so the record will be polled again."""
     producer, consumer = Producer(), Consumer({LEDGER: 7}, committed={LEDGER: 5})
     with pytest.raises(ValueError):
@@ -150,7 +150,7 @@ def test_an_empty_poll_after_an_abort_is_no_mistake():
     assert offsets_sent(producer)[-1] == {LEDGER: OffsetAndMetadata(7)}
 
 
-def test_a_position_of_the_latest_that_nobody_knows_closes_the_producer():
+def test_an_unknown_latest_position_at_abort_closes_the_producer():
     """The first poll was inside the block: its records would be skipped, or all earlier records repeated."""
     producer, consumer = Producer(), Consumer({}, auto_offset_reset="latest")
     with pytest.raises(TransactionFatal) as caught, transaction(producer, consumer=consumer):

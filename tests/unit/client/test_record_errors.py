@@ -64,7 +64,7 @@ def test_records_that_librdkafka_did_not_deliver_for_an_unknown_reason_are_not_t
 
 
 @pytest.mark.parametrize("code", _REMEDIES, ids=lambda code: code.name)
-def test_what_would_fail_again_says_what_to_do_first(code):
+def test_an_error_that_would_recur_names_its_remedy(code):
     """No error of this kind suggests another run, or only another producer."""
     for outcome in (make_abort_error("tx-1", for_code(code)()), fatal("tx-1", for_code(code)())):
         assert (outcome.code, outcome.retriable) == (code, False)

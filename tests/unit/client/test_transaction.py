@@ -30,7 +30,7 @@ def test_a_block_that_ends_is_committed():
     assert "send" not in vars(producer)
 
 
-def test_a_block_that_raises_is_aborted_and_its_exception_comes_through():
+def test_a_block_that_raises_is_aborted_and_reraises_its_exception():
     producer = Producer()
     mine = ValueError("no such account")
     with pytest.raises(ValueError) as caught:
@@ -40,7 +40,7 @@ def test_a_block_that_raises_is_aborted_and_its_exception_comes_through():
     assert "send" not in vars(producer)
 
 
-def test_the_producer_goes_on_after_an_abort():
+def test_a_producer_commits_the_next_transaction_after_an_abort():
     producer = Producer()
     with pytest.raises(ValueError):
         run(producer, body_error=ValueError())
@@ -48,7 +48,7 @@ def test_the_producer_goes_on_after_an_abort():
     assert producer.calls == ["begin", "abort", "begin", "commit"]
 
 
-def test_a_failed_send_that_nobody_looked_at_aborts_and_renews_the_epoch():
+def test_an_unchecked_failed_send_aborts_and_bumps_the_epoch():
     producer = Producer(sends=[None, KafkaTimeoutError("Expiring 1 record(s)")])
     with pytest.raises(TransactionAborted, match=r"Expiring 1 record.*Run it again") as caught:
         run(producer, sends=2)
@@ -82,7 +82,7 @@ def test_the_clients_own_error_in_the_block_becomes_a_typed_abort():
     assert producer.calls == ["begin", "abort", "bump"]
 
 
-def test_a_clients_error_that_does_not_concern_the_producer_comes_through():
+def test_a_client_error_from_outside_the_producer_is_reraised():
     producer = Producer()
     mine = KafkaTimeoutError("consumer timed out")
     with pytest.raises(KafkaTimeoutError) as caught:
@@ -123,7 +123,7 @@ def test_a_producer_fenced_inside_the_block_is_closed_without_a_commit():
         ),
     ],
 )
-def test_a_fatal_error_closes_the_producer_and_says_why(error, code, words):
+def test_a_fatal_error_closes_the_producer_and_gives_the_reason(error, code, words):
     producer = Producer(commit=error)
     with pytest.raises(TransactionFatal, match=words) as caught:
         run(producer)
@@ -143,7 +143,7 @@ def test_a_lost_sequence_number_is_named_although_the_recovery_was_fenced():
     assert producer.calls == ["begin", "close"]
 
 
-def test_a_new_epoch_inside_the_block_means_that_the_transaction_is_gone():
+def test_an_epoch_bump_inside_the_block_counts_as_an_abort():
     producer = Producer()
     manager = producer._transaction_manager
     with pytest.raises(TransactionAborted), transaction(producer):
@@ -183,7 +183,7 @@ def test_records_that_are_never_acknowledged_abort_the_transaction():
     assert producer.calls == ["begin", "abort"]
 
 
-def test_an_interrupt_aborts_and_comes_through_with_a_note():
+def test_an_interrupt_aborts_and_is_reraised_with_a_note():
     producer = Producer()
     with pytest.raises(KeyboardInterrupt) as caught:
         run(producer, body_error=KeyboardInterrupt())
@@ -212,7 +212,7 @@ def test_a_producer_closed_inside_its_transaction_does_not_count_as_committed():
     assert "commit" not in producer.calls
 
 
-def test_init_transactions_is_asked_for():
+def test_a_producer_without_init_transactions_is_refused():
     producer = Producer()
     producer._transaction_manager._current_state = TransactionState.UNINITIALIZED
     with pytest.raises(RuntimeError, match="init_transactions"):
@@ -235,7 +235,7 @@ def test_a_producer_without_a_transactional_id_is_refused():
         transaction(producer)
 
 
-def test_a_producer_of_the_right_library_is_told_what_it_lacks():
+def test_the_missing_transactional_id_of_a_kafka_producer_is_named():
     of_kafka_python = type("KafkaProducer", (), {"__module__": "kafka.producer.kafka", "_transaction_manager": None})
     with pytest.raises(TypeError, match="and this KafkaProducer has no transactional_id; make it with"):
         transaction(of_kafka_python())

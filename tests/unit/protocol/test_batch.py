@@ -125,7 +125,7 @@ def test_iteration_stops_at_a_cut_batch_and_refuses_a_size_below_the_header():
 
 
 @pytest.mark.parametrize("transactional", [True, False])
-def test_a_batch_says_that_it_is_of_a_transaction_sound_or_not(transactional):
+def test_the_transactional_bit_is_read_even_from_a_damaged_batch(transactional):
     data = bytearray(b.build_batch([(b"k", b"v")], producer_id=1, producer_epoch=0, transactional=transactional))
     assert says_transactional(data) is says_transactional(memoryview(data)[:HEADER_SIZE]) is transactional
     assert not says_transactional(data[: HEADER_SIZE - 1])
@@ -172,7 +172,7 @@ def test_batch_of_one_record_is_what_the_general_builder_makes(key, value):
     assert b.build_record_batch(key, value, 5, 0) == b.build_batch([(key, value)], timestamp_ms=5, base_sequence=0)
 
 
-def test_what_says_that_it_is_of_a_transaction_is_seen_before_it_is_checked():
+def test_the_transactional_bit_is_read_before_validation():
     transactional = bytes(
         b.build_batch([(b"k", b"v")], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     )

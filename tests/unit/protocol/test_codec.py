@@ -67,7 +67,7 @@ def test_message_does_not_refer_to_the_frame():
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1000, -5, -(2**31)])
-def test_array_that_claims_more_than_fits_is_refused(count):
+def test_an_impossible_array_count_is_refused(count):
     with pytest.raises(ProtocolError):
         codec.decode_request(ApiKey.METADATA, 1, struct.pack(">i", count) + bytes(100))
 

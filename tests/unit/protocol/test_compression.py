@@ -54,7 +54,7 @@ def snappy_of(content):
     return bytes(cramjam.snappy.compress_raw(content))
 
 
-def test_zstd_that_lies_about_its_size_is_garbage_or_too_large():
+def test_zstd_with_a_wrong_stated_size_is_refused():
     frame = bytearray(zstandard.ZstdCompressor(write_content_size=True).compress(TEXT))
     assert zstandard.frame_content_size(bytes(frame)) == len(TEXT)
     at = bytes(frame).index(struct.pack("<I", len(TEXT)))

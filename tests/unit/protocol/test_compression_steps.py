@@ -59,7 +59,7 @@ def steps_of(steps):
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_what_is_decompressed_in_steps_is_the_same(name):
+def test_decompression_in_steps_gives_the_same_bytes_as_one_call(name):
     codec, payload = LONG[name]
     content, seen = steps_of(decompress_steps(payload, codec, limit_bytes=len(NOISE)))
     assert content == NOISE or content == bytes(len(NOISE))
@@ -84,7 +84,7 @@ def test_steps_over_a_stream_that_is_cut_or_damaged_are_refused(name):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_short_is_decompressed_here_and_asks_for_no_memory(codec):
+def test_short_payloads_take_short_steps_and_little_memory(codec):
     content, seen = steps_of(decompress_steps(c.compress(TEXT[:9_000], codec), codec, limit_bytes=1 << 20))
     assert content == TEXT[:9_000]
     for step in seen:
@@ -92,7 +92,7 @@ def test_what_is_short_is_decompressed_here_and_asks_for_no_memory(codec):
 
 
 @pytest.mark.parametrize("codec", [c.GZIP, c.ZSTD])
-def test_memory_is_asked_for_little_by_little(codec):
+def test_decompression_requests_memory_in_growing_amounts(codec):
     """A batch of usual size does not wait until the memory for the largest batch is free."""
     _, seen = steps_of(decompress_steps(c.compress(bytes(1 << 20), codec), codec, limit_bytes=1 << 25))
     assert seen[-1].memory_bytes == MEDIUM_BYTES
@@ -122,7 +122,7 @@ def rest_of(steps, answer):
 
 @pytest.mark.parametrize("codec", [c.NONE, *CODECS])
 @pytest.mark.parametrize("size", [0, 100, 65_536, 65_537, 700_001])
-def test_what_is_compressed_in_steps_decompresses_to_the_same(codec, size):
+def test_compression_in_steps_round_trips(codec, size):
     payload = (bytes(range(251)) * (size // 251 + 1))[:size]
     packed, seen = steps_of(compress_steps(payload, codec))
     assert c.decompress(packed, codec, limit_bytes=1_000_000) == payload
@@ -135,7 +135,7 @@ def test_lz4_of_every_level_has_blocks_that_kafka_reads(level):
     assert c.decompress(packed, c.LZ4, limit_bytes=300_000) == NOISE[:300_000]
 
 
-def test_high_levels_of_zstd_are_told_the_size():
+def test_zstd_at_a_high_level_states_the_content_size():
     """Without it the frame names a window of 128 MiB, which readers must have too, and costs twenty times as much."""
     packed = bytes(to_the_end(compress_steps(TEXT, c.ZSTD, 22)))
     assert packed[:4] == b"\x28\xb5\x2f\xfd" and packed[4] >> 6, "the header says how much comes out"
@@ -143,7 +143,7 @@ def test_high_levels_of_zstd_are_told_the_size():
 
 @pytest.mark.parametrize("level", range(1, 23))
 @pytest.mark.parametrize("size", [300_000, 1_000_000, 1 << 22, 10_000_000, 100_000_000])
-def test_what_zstd_takes_is_what_zstd_says(level, size):
+def test_the_zstd_memory_estimate_matches_the_library(level, size):
     parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
     said = parameters.estimated_compression_context_size()
     assert said / 2 < zstd_tables_bytes(level, size) + (1 << 20) < 2 * said + (1 << 20)
@@ -158,7 +158,7 @@ def test_large_records_get_a_level_that_takes_no_more_than_there_is(level):
     assert zstd_level(level, 2_000_000) == (3 if level is None else level), "no batch of the usual size is touched"
 
 
-def test_a_call_of_zstd_says_what_it_takes_beside_the_records():
+def test_a_zstd_step_reports_its_scratch_memory():
     payload = bytes(5 << 20)
     packed, (work,) = steps_of(compress_steps(payload, c.ZSTD, 22))
     assert work.memory_bytes == len(payload)
@@ -179,6 +179,6 @@ def test_many_tiny_blocks_are_walked_in_slices(codec):
     assert max(walked) <= 2 * compression_steps._BLOCKS * RECORD_US and sum(walked) >= 19_000 * RECORD_US
 
 
-def test_a_codec_that_nobody_knows_is_refused():
+def test_an_unknown_codec_is_refused():
     with pytest.raises(ProtocolError, match="unknown compression type 7"):
         to_the_end(decompress_steps(b"", 7, limit_bytes=10))

@@ -45,7 +45,7 @@ def scan(batch):
 
 @EXAMPLES
 @given(new_records, codecs, st.integers(0, 2**31 - 1), st.integers(0, 2**62))
-def test_what_is_built_is_accepted_and_reads_back(records, codec, sequence, offset):
+def test_a_built_batch_is_accepted_and_reads_back(records, codec, sequence, offset):
     batch = b.build_batch(records, compression=codec, producer_id=7, producer_epoch=1, base_sequence=sequence)
     verdict = check_produced_batch(memoryview(bytes(batch)))
     times = [record.timestamp_ms for record in records]
@@ -65,7 +65,7 @@ def test_what_is_built_is_accepted_and_reads_back(records, codec, sequence, offs
 
 @EXAMPLES
 @given(new_records, st.data())
-def test_what_is_accepted_is_readable_however_it_was_damaged(records, data):
+def test_a_damaged_batch_is_either_refused_or_readable(records, data):
     """The CRC is valid, so only the walk over the frames protects readers from the bytes."""
     batch = b.build_batch(records)
     payload = bytearray(batch[HEADER_SIZE:])

@@ -32,7 +32,7 @@ def frames_of(buffer):
         buffer.release()
 
 
-def test_frames_come_out_as_they_went_in_whatever_the_pieces():
+def test_frames_are_intact_for_any_size_of_received_pieces():
     rng = random.Random(7)
     payloads = [rng.randbytes(rng.choice((1, 3, 100, 5000, 70_000))) for _ in range(60)]
     stream = b"".join(map(encode_frame, payloads))
@@ -84,7 +84,7 @@ def test_memory_follows_received_bytes_not_the_claimed_size():
         assert buffer.capacity_bytes <= (frames.GROWTH + 1) * buffer.buffered_bytes
 
 
-def test_large_frame_behind_one_that_is_out_does_not_move_with_every_receive():
+def test_a_large_frame_after_a_held_one_is_not_moved_on_every_receive():
     buffer = ReceiveBuffer()
     receive(buffer, encode_frame(b"held"))
     assert buffer.next_frame() is not None
@@ -98,7 +98,7 @@ def test_large_frame_behind_one_that_is_out_does_not_move_with_every_receive():
     assert len(memories) < 8
 
 
-def test_frame_that_is_out_survives_whatever_arrives():
+def test_a_held_frame_keeps_its_content_while_others_arrive():
     buffer = ReceiveBuffer()
     held = bytes(range(256)) * 150
     receive(buffer, encode_frame(held))
@@ -131,7 +131,7 @@ def test_memory_shrinks_after_a_huge_frame():
     assert buffer.capacity_bytes == frames.INITIAL_BYTES
 
 
-def test_memory_of_large_batches_is_kept_while_they_come_and_dropped_after_small_frames():
+def test_memory_of_large_frames_is_kept_and_dropped_after_small_ones():
     buffer = ReceiveBuffer()
     for _ in range(5):
         receive(buffer, encode_frame(bytes(1_000_000)))

@@ -53,7 +53,7 @@ def test_kafka_s_snapshot_holds_no_data():
     assert [header.is_control for header, _ in found] == [True, True]
 
 
-def test_what_kafka_wrote_of_its_quorum_is_found_as_it_was():
+def test_quorum_records_written_by_kafka_are_read_unchanged():
     for content in map(memoryview, (HEADER_BATCH, LEADER_BATCH)):
         ((_, header),) = iter_batches(content)
         found = list(k.quorum_records(header, content))
@@ -61,7 +61,7 @@ def test_what_kafka_wrote_of_its_quorum_is_found_as_it_was():
         assert [control_type for control_type, _ in found] == [KRAFT_VERSION, KRAFT_VOTERS]
 
 
-def test_snapshot_says_when_its_last_record_was_written():
+def test_the_snapshot_timestamp_is_read_from_its_header():
     assert k.snapshot_timestamp_ms(HEADER_BATCH + FOOTER_BATCH) == int.from_bytes(HEADER_BATCH[73:81], "big")
     with pytest.raises(ProtocolError):
         k.snapshot_timestamp_ms(FOOTER_BATCH)
@@ -69,7 +69,7 @@ def test_snapshot_says_when_its_last_record_was_written():
         k.snapshot_timestamp_ms(b"")
 
 
-def test_values_come_back_from_a_snapshot_in_order():
+def test_snapshot_values_are_read_in_order():
     values = [b"%d" % number for number in range(2 * k.RECORDS_PER_BATCH + 1)]
     content = k.build_snapshot(CONTROLS, values, 5)
     found = [(header, data) for header, data in k.read_snapshot(content) if not header.is_control]

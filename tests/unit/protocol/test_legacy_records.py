@@ -97,7 +97,7 @@ def test_deep_header_has_the_offsets_and_the_count(pair):
 
 
 @given(messages(), st.data())
-def test_a_flipped_bit_behind_offset_and_size_is_found(pair, data):
+def test_a_flipped_bit_after_the_offset_and_size_is_detected(pair, data):
     content = bytearray(pair[0])
     at = data.draw(st.integers(12, len(content) - 1))
     content[at] ^= 1 << data.draw(st.integers(0, 7))

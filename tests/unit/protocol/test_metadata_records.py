@@ -66,7 +66,7 @@ def test_unknown_types_are_none_and_newer_versions_are_named():
         m.decode_metadata_record(b"\2\x0c\0")
 
 
-def test_types_of_values_are_told_without_decoding_them():
+def test_record_types_are_read_without_decoding_the_record():
     # NoOp, and the registration of a broker as Kafka 4.3.1 began it.
     assert m.metadata_record_type(bytes.fromhex("01140000")) == 20
     assert m.metadata_record_type(bytes.fromhex("0100040000000100")) == 0

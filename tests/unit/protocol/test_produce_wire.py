@@ -77,7 +77,7 @@ NO_TAGS, ONE_TAG, TWO_TAGS = b"\x00", b"\x01" + b"\x07\x03abc", b"\x02" + b"\x07
 
 @pytest.mark.parametrize("given", [ONE_TAG, TWO_TAGS], ids=["one", "two"])
 @pytest.mark.parametrize("place", range(5))
-def test_tagged_fields_that_nobody_knows_are_passed_over_wherever_they_stand(place, given):
+def test_unknown_tagged_fields_are_skipped_in_every_position(place, given):
     tags = [given if place == at else NO_TAGS for at in range(5)]
     rows = [struct.pack(">i", index) + b"\x02" + records for index, records in ((4, b"a"), (5, b"b"))]
     topics = (

@@ -92,7 +92,7 @@ def steps_of(steps):
             return stop.value, seen
 
 
-def test_what_takes_one_step_and_no_more_is_checked_at_once():
+def test_only_single_step_batches_are_checked_at_once():
     def at_once(batch):
         return check_at_once(memoryview(batch)) is not None
 
@@ -144,7 +144,7 @@ def test_the_crc_of_a_large_batch_is_computed_in_slices():
     assert check(batch).error == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_partial_batch_behind_the_batch_is_not_counted():
+def test_a_partial_batch_after_the_first_is_ignored():
     batch = b.build_batch(RECORDS)
     verdict = check(batch + batch[:-1])
     assert verdict.error == ErrorCode.NONE

@@ -23,7 +23,7 @@ def frames_of(batch):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_frames_say_what_the_records_say(codec):
+def test_frames_have_the_keys_and_timestamps_of_the_records(codec):
     batch = build_batch(RECORDS, compression=codec, timestamp_ms=1)
     header, _, frames = frames_of(batch)
     assert to_the_end(raw_steps(batch, header)) == raw_records(batch, header)

@@ -37,7 +37,7 @@ def verdict(monkeypatch, walk, come_to):
 
 
 @needs_compiled
-def test_what_was_compiled_is_what_stands_here():
+def test_the_compiled_walk_matches_the_current_source():
     source = Path(record_walk.__file__).read_text(encoding="utf-8")
     assert digest(source) == record_walk_compiled.SOURCE, "make env compiles it anew"
 
@@ -73,7 +73,7 @@ def test_sections_larger_than_the_window_get_the_same_verdict(walk, monkeypatch,
         assert verdict(monkeypatch, walk, come_to) == verdict(monkeypatch, None, come_to), (count, data.hex())
 
 
-def test_a_walk_goes_to_the_first_record_that_is_not_plain(walk):
+def test_a_walk_stops_at_the_first_record_that_is_not_plain(walk):
     sound = bytes.fromhex("0c 00 00 00 01 01 00" + "0c 00 03 02 01 01 00")
     assert walk(sound, 0, 0, 3, 0) == (14, 2, 0, -4, 0)
     assert walk(sound, 7, 1, 2, 0) == (14, 2, -4, -4, 1)

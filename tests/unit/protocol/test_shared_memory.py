@@ -50,7 +50,7 @@ class Line:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_reads_what_another_was_sent_whatever_is_held_meanwhile(seed):
+def test_connections_on_shared_memory_receive_only_their_own_frames(seed):
     rng = random.Random(seed)
     shared = SharedMemory()
     lines, streams, sent = [], [], []
@@ -74,7 +74,7 @@ def test_nobody_reads_what_another_was_sent_whatever_is_held_meanwhile(seed):
     assert [line.got for line in lines] == sent
 
 
-def test_who_waits_for_the_next_request_has_no_memory():
+def test_an_idle_connection_holds_no_receive_memory():
     line = Line(SharedMemory())
     for _ in range(3):
         line.receive(encode_frame(b"request") * 10, random.Random(1))

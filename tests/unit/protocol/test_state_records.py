@@ -111,7 +111,7 @@ def test_client_version_cannot_be_written_at_version_0():
         encode_transaction_value(ONGOING._replace(client_version=2), 0)
 
 
-def test_newer_value_versions_are_told_apart_from_damage():
+def test_a_newer_value_version_raises_unknown_version():
     for decode in (decode_transaction_value, decode_offset_value, decode_group_value):
         with pytest.raises(UnknownVersion):
             decode(b"\0\5" + bytes(50))
@@ -174,7 +174,7 @@ def test_cut_or_longer_records_are_refused(decode, content):
             decode(broken)
 
 
-def test_lying_array_count_is_refused_before_anything_is_allocated():
+def test_an_array_count_beyond_the_value_is_refused():
     head = bytes.fromhex("0000 0000000000000fa0 0003 0000ea60 01 7fffffff")
     with pytest.raises(ProtocolError, match="array of 2147483647"):
         decode_transaction_value(head + bytes(100))

@@ -20,12 +20,12 @@ ILLEGAL = "contains one or more characters other than ASCII alphanumerics, '.', 
         ("a\n", f"'a\n' {ILLEGAL}"),
     ],
 )
-def test_a_name_that_no_topic_can_have_is_told_why(name, why):
+def test_an_invalid_topic_name_gets_kafkas_reason(name, why):
     assert detect_invalid_topic(name) == f"Topic name is invalid: {why}"
 
 
 @pytest.mark.parametrize("name", ["a", "...", "A-z_0.9", "x" * 249])
-def test_other_names_are_good(name):
+def test_valid_topic_names_are_accepted(name):
     assert detect_invalid_topic(name) is None
 
 

@@ -35,7 +35,7 @@ def test_every_width_up_to_the_largest_is_read_and_none_beyond(bits, size):
 
 
 @pytest.mark.parametrize(("bits", "size"), [(32, MAX_VARINT_SIZE), (64, MAX_VARLONG_SIZE)])
-def test_what_is_cut_short_is_refused(bits, size):
+def test_a_truncated_varint_is_refused(bits, size):
     whole = encode((1 << bits) - 1)
     for cut in range(size):
         with pytest.raises(ProtocolError, match="cut short"):

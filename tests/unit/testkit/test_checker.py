@@ -394,7 +394,7 @@ def test_a_planted_anomaly_is_named(kind):
 
 
 @pytest.mark.parametrize("offset", [0, 3], ids=["committed", "aborted"])
-def test_what_is_acknowledged_and_committed_is_in_the_log_itself_not_another_record_at_its_offset(offset):
+def test_a_write_is_lost_if_its_offset_has_another_record(offset):
     case = sound()
     case.init("q", 1, 0, "t")
     case.send("q", "q/1", "data/0", ["d"], offset)
@@ -437,7 +437,7 @@ def test_an_anomaly_that_a_late_request_explains_has_a_cause():
     assert causes == {("G1a", "late-end")}
 
 
-def test_after_a_power_loss_only_the_logs_are_judged():
+def test_a_check_of_logs_only_finds_no_lost_write():
     case = sound()
     case.send("feed", None, "in/0", ["gone"], 1, pid=9)
     assert case.found() == {"lost-write"}
@@ -449,7 +449,7 @@ def test_a_history_that_completes_what_never_began_is_refused():
         read_story([{"type": "ok", "f": "send", "op": 3, "proc": "p"}])
 
 
-def test_files_are_judged_from_the_command_line(tmp_path, capsys):
+def test_the_checker_command_finds_a_lost_write_in_files(tmp_path, capsys):
     case = sound()
     case.send("feed", None, "in/0", ["gone"], 1, pid=9)
     history = tmp_path / "history.jsonl"

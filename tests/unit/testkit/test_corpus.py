@@ -83,7 +83,7 @@ def test_every_offset_is_a_record_or_in_a_gap(written):
         assert sorted(gaps + partition["read_committed"]) == [*everything]
 
 
-def test_the_second_scanner_finds_what_the_case_says(written):
+def test_the_second_scanner_agrees_with_the_expectations_of_a_case(written):
     _, files, expected = written
     for partition in expected["partitions"]:
         found, start = scan(files, partition), partition["log_start_offset"]

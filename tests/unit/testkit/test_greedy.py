@@ -64,7 +64,7 @@ def test_one_name_is_repeated():
     assert all(group.topics is None for group in groups), "null asks for all that the group has"
 
 
-def test_topics_without_names_are_asked_for_by_id():
+def test_a_produce_of_version_13_names_topics_by_id():
     topics = one(ApiKey.PRODUCE, 13, Fill.ROWS, "topic_data").topic_data
     assert [topic.topic_id for topic in topics[:COUNT]] == STATE.topic_ids[: len(topics)]
 

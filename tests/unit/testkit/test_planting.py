@@ -112,7 +112,7 @@ def test_two_bugs_of_one_function_run_one_around_the_other(modules):
     assert importer.call(5) == (6, 6)
 
 
-def test_the_function_comes_back_when_a_run_with_the_bug_has_failed(modules):
+def test_a_function_is_restored_after_a_run_that_failed(modules):
     plain, importer = modules
     with pytest.raises(KeyError), Plant("", Replacement(plain, "plain", negate))():
         raise KeyError
@@ -144,7 +144,7 @@ BUGS |= {f"crash: {name}": hunted.bug for name, hunted in CRASH.items()}
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_every_plant_has_its_place_and_is_gone_at_its_end(name):
+def test_every_plant_replaces_its_functions_and_restores_them(name):
     bug = BUGS[name]
     places = [(each.owner, each.name) for each in bug.replacements]
     sound = [getattr_static(*place) for place in places]

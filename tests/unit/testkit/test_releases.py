@@ -21,7 +21,7 @@ def test_the_newest_has_every_api_that_is_served():
     assert all(api.max_version <= newest[key] for key, api in TABLE.items())
 
 
-def test_transactions_of_the_second_generation_come_with_4_0():
+def test_transaction_version_2_starts_with_release_4_0():
     assert [has_transaction_version(release) for release in ("2.8.2", "3.9", "4.0", "4.2")] == [
         False,
         False,

@@ -62,7 +62,7 @@ def test_marker_without_transaction_and_emptied_marker_decide_nothing(tmp_path):
     assert partition.aborted_index == []
 
 
-def test_damage_is_told_with_its_position_and_what_lies_behind(tmp_path):
+def test_damage_is_reported_with_position_size_and_reason(tmp_path):
     write(tmp_path / "t-0", data(), data())
     segment = next((tmp_path / "t-0").iterdir())
     whole = segment.read_bytes()

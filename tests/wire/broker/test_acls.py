@@ -61,7 +61,7 @@ def why(*words):
 
 
 @pytest.mark.slow
-def test_what_one_client_makes_others_see_and_the_broker_enforces(broker):
+def test_acls_of_one_client_are_listed_to_others_and_enforced(broker):
     confluent = pytest.importorskip("confluent_kafka.admin", reason="needs confluent-kafka")
     bootstrap = broker("User:ANONYMOUS")
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -112,7 +112,7 @@ def test_what_one_client_makes_others_see_and_the_broker_enforces(broker):
 
 
 @pytest.mark.slow
-def test_who_must_log_in_is_asked_with_the_properties_of_a_java_client(tmp_path):
+def test_acl_why_logs_in_with_the_properties_of_a_java_client(tmp_path):
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     users = f'{module} user_admin="hunter2";'
     own = (f"authorizer.class.name={STANDARD_AUTHORIZER}", "super.users=User:admin", "sasl.enabled.mechanisms=PLAIN")
@@ -133,7 +133,7 @@ def test_who_must_log_in_is_asked_with_the_properties_of_a_java_client(tmp_path)
         assert (code, told) == (2, f"ottla: {host}:{port}: {refusal} (-b HOST:PORT names the brokers to ask)\n")
 
 
-def test_deleted_entries_are_told_and_count_no_more(broker):
+def test_deleted_acls_are_returned_and_no_longer_listed(broker):
     bootstrap = broker("User:ANONYMOUS")
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_acls(
@@ -146,7 +146,7 @@ def test_deleted_entries_are_told_and_count_no_more(broker):
     admin.close()
 
 
-def test_a_broker_without_an_authorizer_says_so(tmp_path):
+def test_acl_why_reports_a_broker_without_an_authorizer(tmp_path):
     (tmp_path / "data").mkdir()
     served = Served(tmp_path / "data").ready()
     words = ("--principal", "User:a", "--operation", "Read", "--resource", "Topic:t", "-b", f"127.0.0.1:{served.port}")

@@ -113,7 +113,7 @@ def test_heads_without_end(broker, attackers):
         assert is_refused(attackers(HEAD + line))
 
 
-def test_large_bodies_that_nobody_wants(broker, attackers):
+def test_large_invalid_bodies_are_refused(broker, attackers):
     bodies = [b"[" * (1 << 20), b"[" + b"0," * (1 << 19), b'{"a":' * 200_000, b'"' + b"\\u0041" * 170_000]
     clients = [attackers(POST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)) for body in bodies]
     assert all(map(is_refused, clients))
@@ -125,7 +125,7 @@ def test_bodies_of_chunks_of_one_byte(broker, attackers):
     assert all(map(is_refused, clients))
 
 
-def test_who_asks_much_and_reads_nothing(broker, attackers):
+def test_clients_that_never_read_replies_do_not_block_the_admin_port(broker, attackers):
     for _ in range(20):
         client = attackers()
         client.setblocking(False)
@@ -142,13 +142,13 @@ def test_bytes_of_other_protocols(broker, attackers):
         assert is_refused(attackers(data))
 
 
-def test_who_hangs_up_in_the_middle(broker, attackers):
+def test_disconnects_within_a_request_do_no_harm(broker, attackers):
     for end in range(1, len(HEAD), 3):
         client = attackers(HEAD[:end])
         client.close()
 
 
-def test_streams_that_nobody_reads_take_no_place_of_others_for_good(broker, attackers):
+def test_a_closed_event_stream_frees_its_place(broker, attackers):
     stream = HEAD.replace(b"/v1/broker", b"/v1/events") + b"\r\n"
     silent = [attackers(stream) for _ in range(16)]
     for client in silent:
@@ -190,7 +190,7 @@ def test_no_path_leads_to_a_file(broker, attackers, path):
 
 
 @pytest.mark.parametrize("header", ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site", "Host: evil.example"])
-def test_a_page_of_another_site_is_told_nothing(broker, attackers, header):
+def test_requests_from_pages_of_another_site_get_403(broker, attackers, header):
     for path in ("overview", "transactions", "partitions", "groups", "refusals", "history", "events", "broker"):
         host = "" if header.startswith("Host") else "Host: localhost\r\n"
         client = attackers(f"GET /v1/{path} HTTP/1.1\r\n{host}{header}\r\n\r\n".encode())

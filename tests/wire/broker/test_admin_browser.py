@@ -96,7 +96,7 @@ def test_a_name_that_leads_here_is_no_way_in(browser, broker):
     assert "cluster_id" not in drawn
 
 
-def test_who_types_the_address_is_answered(browser, broker):
+def test_a_browser_that_opens_the_address_gets_a_reply(browser, broker):
     drawn = browser("--dump-dom", f"{broker.admin.url}/v1/broker").stdout
     assert '"cluster_id"' in drawn
 

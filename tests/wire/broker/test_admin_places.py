@@ -38,7 +38,7 @@ def broker(tmp_path_factory):
 
 
 @pytest.mark.parametrize("greedy", GREEDY.values(), ids=GREEDY)
-def test_health_is_told_beside_110_that_read_nothing(broker, greedy):
+def test_health_is_answered_despite_110_clients_that_read_nothing(broker, greedy):
     clients = []
     for _ in range(110):
         client = socket.socket()

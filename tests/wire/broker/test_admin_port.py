@@ -28,7 +28,7 @@ def get(address, path, **headers):
     return reply.status, json.loads(reply.read())
 
 
-def test_the_port_says_which_broker_it_is_of(serve):
+def test_the_admin_port_is_printed_and_describes_its_broker(serve):
     served = serve("--admin-listen", "127.0.0.1:0").ready()
     address = admin_of(served)
     lines = served.ready_file.read_text().splitlines()
@@ -55,7 +55,7 @@ def test_the_port_may_be_an_ipv6_address(serve):
     assert served.end() == 0
 
 
-def test_it_is_closed_unless_somebody_asks_for_it(serve):
+def test_the_admin_port_is_closed_by_default(serve):
     served = serve().ready()
     assert served.ready_file.read_text().splitlines() == [served.line.strip()]
     assert served.end() == 0
@@ -75,7 +75,7 @@ def test_variables_open_it_too(serve, tmp_path):
     assert log.count("WARN") == log.count("WARN Refused requests to the admin port, the last one: 127.0.0.1:") == 1
 
 
-def test_a_token_that_others_can_read_is_told(serve, tmp_path):
+def test_a_token_file_readable_by_others_is_logged(serve, tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o644)
     served = serve("--admin-listen", "127.0.0.1:0", "--admin-token-file", str(tmp_path / "token")).ready()
@@ -109,7 +109,7 @@ def test_a_port_that_may_not_be_is_one_line_and_exit_code_2(tmp_path, flags, tol
     assert not (tmp_path / "ottla-data").exists()
 
 
-def test_a_port_that_is_taken_leaves_no_directory_behind(serve, tmp_path):
+def test_a_start_on_a_taken_admin_port_creates_no_data_directory(serve, tmp_path):
     served = serve("--admin-listen", "127.0.0.1:0").ready()
     port = admin_of(served)[1]
     command = [*SERVE, "--admin-listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "other")]

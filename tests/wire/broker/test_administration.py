@@ -47,7 +47,7 @@ def metadata(ask, version, names, **include):
 
 @on_both
 @pytest.mark.parametrize("version", range(8, 13))
-def test_authorized_operations_are_all_of_them_where_nobody_is_refused(rig, ask, version):
+def test_authorized_operations_are_complete_without_an_authorizer(rig, ask, version):
     def operations(of_topics, of_cluster):
         include = {"include_topic_authorized_operations": of_topics}
         if version <= 10:
@@ -138,12 +138,12 @@ def test_configs_of_brokers_change_while_they_run(rig, ask):
         ("one", ("log.retention.ms", SET, "7000"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_a_broker_may_be_configured_with(rig, ask, name, change, error):
+def test_a_change_of_a_broker_config_is_validated(rig, ask, name, change, error):
     assert alter(ask, BROKER, name, change, validate_only=True) == error
 
 
 @on_both
-def test_value_of_a_config_that_nobody_knows_is_not_shown(rig, ask):
+def test_the_value_of_an_unknown_broker_config_is_not_described(rig, ask):
     assert alter(ask, BROKER, "1", ("my.plugin.password", SET, "secret")) == ErrorCode.NONE
     wait_until(lambda: "my.plugin.password" in describe(ask, BROKER, "1"))
     assert describe(ask, BROKER, "1")["my.plugin.password"] == (None, 2, True, [(None, 2)])

@@ -174,7 +174,7 @@ def test_api_versions_not_served_is_answered_in_version_0(rig, case):
     assert len(reply) == 16
 
 
-def test_logins_are_answered_where_nobody_logs_in(rig):
+def test_sasl_requests_on_a_plain_listener_get_illegal_sasl_state(rig):
     with rig.connect() as peer:
         peer.send(sound(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
         assert peer.reply(ApiKey.SASL_HANDSHAKE, 1).error_code == ErrorCode.ILLEGAL_SASL_STATE

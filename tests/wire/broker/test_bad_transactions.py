@@ -143,7 +143,7 @@ def test_internal_topic_never_joins_a_transaction(rig, case, transactions, name)
 
 
 @on_both
-def test_add_partitions_checks_who_asks(rig, case, transactions, name):
+def test_add_partitions_checks_transactional_id_producer_id_and_epoch(rig, case, transactions, name):
     _, (producer_id, epoch) = transactions.init(name)
     place = (rig.topic, 0)
     mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -155,7 +155,7 @@ def test_add_partitions_checks_who_asks(rig, case, transactions, name):
 
 
 @on_both
-def test_end_txn_checks_who_asks(rig, case, transactions, name):
+def test_end_txn_checks_transactional_id_producer_id_and_epoch(rig, case, transactions, name):
     _, (producer_id, epoch) = transactions.init(name)
     assert transactions.end("nobody's", SOME_PRODUCER, 2) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert transactions.end("", SOME_PRODUCER, 2) == ErrorCode.INVALID_REQUEST

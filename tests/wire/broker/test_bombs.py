@@ -104,7 +104,7 @@ def test_large_batches_are_held_one_at_a_time(rig):
 
 
 @needs_proc
-def test_gate_of_large_batches_opens_when_their_clients_are_gone(rig):
+def test_large_batches_of_closed_connections_do_not_block_the_next_one(rig):
     payload = b"".join(record(index, value=bytes(400)) for index in range(30_000)) + b"\0"
     data = produce((rig.topic, [(0, compress_batch(ZSTD, payload, records=30_000))]))
     for _ in range(5):
@@ -161,7 +161,7 @@ def test_topic_named_often_is_described_once(rig, case):
         assert [topic.name for topic in peer.reply(METADATA, 9).topics] == [rig.topic]
 
 
-def test_configs_asked_for_often_are_answered_once(rig):
+def test_repeated_rows_of_metadata_and_describe_configs_give_one_answer(rig):
     resource = codec.request_class(DESCRIBE_CONFIGS).DescribeConfigsResource
     row = resource(resource_type=TOPIC_RESOURCE, resource_name=rig.topic, configuration_keys=None)
     with rig.connect() as peer:
@@ -188,7 +188,7 @@ def test_too_many_partitions_in_one_request_create_nothing(rig, case):
 
 @needs_proc
 @pytest.mark.usefixtures("memory")
-def test_thousand_half_frames_hold_nobody_up(rig):
+def test_a_thousand_half_frames_do_not_delay_other_clients(rig):
     peers = [rig.connect() for _ in range(1000)]
     for data in (struct.pack(">ihh", 104_857_600, PRODUCE, 9) + bytes(1000), b"more", b"and more"):
         for peer in peers:

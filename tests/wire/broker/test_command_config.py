@@ -61,7 +61,7 @@ def test_commands_log_in(broker, properties, mechanism):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_who_is_not_let_in_is_told_so(broker, properties, mechanism):
+def test_commands_report_a_failed_authentication(broker, properties, mechanism):
     login = ("-b", broker, "--command-config", properties(mechanism, "wrong"))
     for command, code in ((("txn", "orphans"), 2), (("top", "--once"), 2), (("health",), 1)):
         told = run(*command, *login)
@@ -70,12 +70,12 @@ def test_who_is_not_let_in_is_told_so(broker, properties, mechanism):
         assert "wrong" not in told.stderr and "Traceback" not in told.output
 
 
-def test_a_certificate_that_nobody_trusts_is_named(broker, properties, certificates, tmp_path):
+def test_a_command_reports_an_untrusted_broker_certificate(broker, properties, certificates, tmp_path):
     told = run("txn", "orphans", "-b", broker, "--command-config", properties(ca=certificates.client))
     assert told.exit_code == 2 and "ertificate" in told.stderr and "Traceback" not in told.output
 
 
-def test_without_properties_they_are_asked_for(broker):
+def test_a_command_without_properties_names_command_config(broker):
     told = run("txn", "orphans", "-b", broker, "--timeout-s", "5")
     assert told.exit_code == 2 and "--command-config" in told.stderr
 

@@ -145,7 +145,7 @@ def test_configs_of_the_broker_act_on_the_topics_that_inherit_them(broker, admin
     wait_until(lambda: stamps(topic) == "CreateTime")
 
 
-def test_what_is_too_old_goes_soon_after_the_change(broker, admin, topic):
+def test_expired_segments_are_deleted_soon_after_a_retention_change(broker, admin, topic):
     send(broker, topic, [b"old"])
     alter(admin, topic, retention_ms="1", file_delete_delay_ms="0")
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap)
@@ -157,7 +157,7 @@ def test_what_is_too_old_goes_soon_after_the_change(broker, admin, topic):
     assert send(broker, topic, [b"new"])[0].offset == 1
 
 
-def test_segments_end_by_time_and_deleted_records_are_gone(broker, admin, topic):
+def test_segments_roll_by_time_and_delete_records_removes_them(broker, admin, topic):
     alter(admin, topic, segment_ms="1", segment_jitter_ms="1")
     for number in range(3):
         send(broker, topic, [b"%d" % number])

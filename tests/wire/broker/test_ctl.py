@@ -66,7 +66,7 @@ def plain(tmp_path_factory, brokers):
     return brokers[-1]
 
 
-def test_status_says_which_broker_it_is_and_what_was_done_to_it(broker):
+def test_status_describes_the_broker_and_its_faults(broker):
     text = broker.ctl("status").stdout
     assert f", serves PLAINTEXT://127.0.0.1:{broker.served.port}." in text.splitlines()[0]
     assert "  transaction.version      2" in text
@@ -77,7 +77,7 @@ def test_status_says_which_broker_it_is_and_what_was_done_to_it(broker):
     assert document["broker"][0]["test_control"] is True
 
 
-def test_status_says_in_words_when_the_broker_was_started(broker):
+def test_status_prints_the_start_time_of_the_broker(broker):
     started = datetime.fromtimestamp(broker.read("status")["broker"][0]["started_ms"] / 1000, UTC)
     assert f"It was started at {started:%Y-%m-%d %H:%M:%S} UTC." in broker.ctl("status").stdout
 
@@ -113,7 +113,7 @@ def test_time_is_moved_stopped_and_given_back(broker):
     assert broker.read("clock", "reset")["answer"].endswith(": the time of the machine.")
 
 
-def test_connections_to_the_port_live_on_the_time_of_the_machine(broker):
+def test_an_admin_connection_survives_an_advance_of_the_clock(broker):
     connection = http.client.HTTPConnection(broker.url.removeprefix("http://"), timeout=PATIENCE_S)
     connection.request("GET", "/v1/clock")
     before = connection.getresponse()
@@ -126,7 +126,7 @@ def test_connections_to_the_port_live_on_the_time_of_the_machine(broker):
     connection.close()
 
 
-def test_a_part_of_the_broker_tells_more_for_some_minutes(broker):
+def test_the_level_of_one_logger_is_set_listed_and_reset(broker):
     heard = broker.read("loglevel", "set", "ottla.broker.group", "debug", "--for", "1h")
     check_document("ottla ctl loglevel", heard)
     (row,) = heard["levels"]
@@ -189,7 +189,7 @@ def test_faults_that_never_struck_can_fail_a_job(broker):
     assert broker.ctl("fault", "clear", "--expect-hits").exit_code == 0
 
 
-def test_what_the_broker_refuses_is_told_in_its_words(broker):
+def test_a_refusal_by_the_broker_is_printed_in_one_line(broker):
     refused = broker.ctl("fault", "add", "replly", "--error", "NOT_COORDINATOR")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == "ottla: 'replly' is an unknown action at 'request': did you mean reply?\n"
@@ -211,7 +211,7 @@ def test_a_stop_does_not_wait_for_who_waits_on_the_port(tmp_path):
     assert "Traceback" not in own.served.process.communicate()[1]
 
 
-def test_a_broker_that_is_not_for_tests_says_so(plain):
+def test_ctl_reports_a_broker_without_test_control(plain):
     token = {"OTTLA_ADMIN_TOKEN_FILE": plain.token_file}
     refused = plain.ctl("clock", "advance", "7d", **token)
     assert (refused.exit_code, refused.stdout) == (1, "")
@@ -221,7 +221,7 @@ def test_a_broker_that_is_not_for_tests_says_so(plain):
     assert document["broker"][0]["test_control"] is False
 
 
-def test_the_token_is_asked_for_and_never_shown(plain):
+def test_a_missing_token_is_an_error_and_a_given_one_is_not_printed(plain):
     refused = plain.ctl("status")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == "ottla: The token is missing or wrong: send Authorization: Bearer TOKEN\n"
@@ -247,11 +247,11 @@ def test_the_token_is_asked_for_and_never_shown(plain):
         ("status", "--admin-token-file", "nowhere"),
     ],
 )
-def test_wrong_usage_ends_before_anybody_is_asked(broker, arguments):
+def test_invalid_arguments_of_ctl_exit_with_2(broker, arguments):
     assert broker.ctl(*arguments).exit_code == 2
 
 
-def test_a_port_where_nobody_answers_is_one_line(broker):
+def test_an_unreachable_admin_port_is_one_line_of_error(broker):
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"

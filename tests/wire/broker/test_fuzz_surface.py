@@ -9,7 +9,7 @@ PATIENT_MS = 1000.0
 """How long another may wait is told by hours of it on a quiet machine, and not here."""
 
 
-def test_hostile_visits_leave_nothing_behind(tmp_path, pytestconfig):
+def test_random_requests_without_a_login_have_no_findings(tmp_path, pytestconfig):
     pytest.importorskip("joserfc")
     seed = pytestconfig.getoption("hypothesis_seed", None) or 1
     done = Fuzz(tmp_path, int(seed), visits=VISITS, clients=4, most_wait_ms=PATIENT_MS).run()

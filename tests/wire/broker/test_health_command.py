@@ -61,7 +61,7 @@ def test_waiting_ends_when_the_broker_serves(tmp_path):
     assert "not ready: the broker has not written the file: No such file" in done.stderr
 
 
-def test_nobody_there_is_not_ready(free_port):
+def test_a_refused_connection_is_not_ready(free_port):
     for arguments in (("--admin", f"http://127.0.0.1:{free_port}"), ("-b", f"127.0.0.1:{free_port}")):
         done = health(*arguments, "--wait", "300ms")
         assert (done.exit_code, done.stdout) == (1, "")
@@ -115,7 +115,7 @@ def answering():
         server.server_close()
 
 
-def test_what_is_missing_is_said_and_moves_no_cursor(answering):
+def test_the_reason_of_a_503_is_printed_with_escape_codes_escaped(answering):
     error = "The broker recovers its logs: 2 partitions are left\x1b[2J"
     done = health("--admin", answering(503, json.dumps({"status": "not ready", "error": error}).encode()))
     assert done.exit_code == 1
@@ -143,5 +143,5 @@ def test_another_server_is_no_broker(answering, status, body):
         ("-b", "127.0.0.1:1", "--admin", "http://127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_asked_is_a_usage_error(arguments):
+def test_invalid_options_of_health_are_a_usage_error(arguments):
     assert health(*arguments).exit_code == 2

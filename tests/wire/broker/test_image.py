@@ -283,7 +283,7 @@ def test_a_container_without_a_word_serves_localhost_on_kafkas_port(image):
         ({"KAFKA_LOG_DIR": "/mine"}, "#log.dirs=/elsewhere\nlisteners=PLAINTEXT://:9094", "  "),
     ],
 )
-def test_what_is_said_goes_before_the_images_own(image, environment, properties, expected):
+def test_given_settings_override_the_defaults_of_the_image(image, environment, properties, expected):
     stand_in = image.root / "usr/local/bin/ottla"
     stand_in.write_text('#!/bin/sh\necho "$KAFKA_LISTENERS $KAFKA_ADVERTISED_LISTENERS $KAFKA_LOG_DIRS"\necho "$@"\n')
     mounted = image.root / "mnt/shared/config/server.properties"

@@ -69,7 +69,7 @@ def test_thousands_of_pipelined_requests_are_answered_in_order(serve):
         sender.join()
 
 
-def test_bytes_that_come_one_by_one_make_a_request(serve):
+def test_requests_sent_in_single_bytes_are_answered(serve):
     served = serve().ready()
     with connect(served) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -78,7 +78,7 @@ def test_bytes_that_come_one_by_one_make_a_request(serve):
         assert [reply_number(client), reply_number(client)] == [3, 4]
 
 
-def test_half_a_frame_and_silence_harms_nobody(serve):
+def test_200_half_frames_do_not_block_another_client(serve):
     served = serve().ready()
     with contextlib.ExitStack() as stack:
         for number in range(200):

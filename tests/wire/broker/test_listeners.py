@@ -50,7 +50,7 @@ def read_addresses(host, port):
         return {(answer.host, answer.port) for answer in answers}
 
 
-def test_each_listener_has_a_ready_line_and_is_what_its_clients_are_told(tmp_path):
+def test_each_listener_has_a_ready_line_and_is_named_to_its_clients(tmp_path):
     with two(tmp_path) as addresses:
         assert [name for name, _, _ in addresses] == ["INSIDE", "OUTSIDE"]
         assert len({port for _, _, port in addresses}) == 2
@@ -58,7 +58,7 @@ def test_each_listener_has_a_ready_line_and_is_what_its_clients_are_told(tmp_pat
             assert read_addresses(host, port) == {(host, port)}
 
 
-def test_clients_of_a_listener_are_told_what_is_advertised_by_its_name(tmp_path):
+def test_clients_of_a_listener_get_its_advertised_address(tmp_path):
     advertised = "advertised.listeners=OUTSIDE://example.org:0,INSIDE://broker:19092"
     with two(tmp_path, advertised) as addresses:
         inside, outside = bound_ports(tmp_path)
@@ -67,7 +67,7 @@ def test_clients_of_a_listener_are_told_what_is_advertised_by_its_name(tmp_path)
         assert read_addresses("127.0.0.1", outside) == {("example.org", outside)}
 
 
-def test_who_comes_in_where_nothing_is_advertised_is_told_of_no_broker(tmp_path):
+def test_clients_of_a_listener_without_an_advertised_address_get_no_broker(tmp_path):
     with two(tmp_path, "advertised.listeners=INSIDE://127.0.0.1:0", ready=1) as addresses:
         inside, outside = bound_ports(tmp_path)
         assert addresses == [("INSIDE", "127.0.0.1", inside)]
@@ -145,7 +145,7 @@ def test_limits_count_the_connections_of_all_listeners(tmp_path):
                     assert third.recv(1) == b""
 
 
-def test_who_waits_at_one_listener_comes_in_when_somebody_leaves_another(tmp_path):
+def test_a_connection_waits_until_one_of_another_listener_closes(tmp_path):
     with two(tmp_path, "max.connections=1") as addresses:
         (_, *inside), (_, *outside) = addresses
         first = BlockingConnection(*inside, timeout_s=PATIENCE_S)

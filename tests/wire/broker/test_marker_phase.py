@@ -66,7 +66,7 @@ def open_transaction(rig, name):
 
 
 @pytest.mark.parametrize("next_request", [ADD_PARTITIONS, ADD_OFFSETS, INIT_PRODUCER_ID])
-def test_what_is_sent_right_behind_an_end(waiting, next_request):
+def test_a_request_pipelined_after_end_txn_waits_if_configured(waiting, next_request):
     rig, waits = waiting
     name = next(NAMES)
     producer = open_transaction(rig, name)
@@ -86,7 +86,7 @@ def test_a_new_instance_and_an_open_transaction(waiting):
         assert (reply.error_code, reply.producer_epoch) == (E.CONCURRENT_TRANSACTIONS, -1)
 
 
-def test_an_end_that_is_sent_again_is_told_as_by_kafka(waiting):
+def test_a_second_end_txn_gets_concurrent_transactions(waiting):
     """The repeated EndTxn never waits, with any setting: the markers are written after both."""
     rig, _ = waiting
     name = next(NAMES)

@@ -76,7 +76,7 @@ def with_token(made):
 
 
 @pytest.mark.parametrize("through", LIBRARIES)
-def test_who_has_a_token_commits_and_reads(address, through):
+def test_a_client_with_a_token_commits_and_reads(address, through):
     topic = through.__name__.replace("_", "-")
     assert through(address, with_token(token(sub=topic)), topic) == VALUES
 
@@ -86,14 +86,14 @@ def test_who_has_a_token_commits_and_reads(address, through):
     [token(exp=1), token(aud="other"), token(iss="other"), token(OTHER), token().rpartition(".")[0] + ".", "x"],
     ids=["expired", "of another audience", "of another issuer", "by another key", "cut", "none"],
 )
-def test_who_has_another_token_is_told_so_and_the_log_does_not_have_it(address, directory, made):
+def test_an_invalid_token_is_refused_and_never_logged(address, directory, made):
     assert refusal(address, with_token(made)) == INVALID
     log = (directory / "log").read_text()
     assert "the token is refused" in log
     assert all(piece not in log for piece in made.split(".") if len(piece) > 20)
 
 
-def test_the_keys_behind_a_url_may_come_later_and_change(tmp_path):
+def test_keys_at_a_url_may_be_published_late_and_replaced(tmp_path):
     content = [b"not yet"]
 
     class Keys(http.server.BaseHTTPRequestHandler):
@@ -130,7 +130,7 @@ def until_let_in(address, made):
     raise AssertionError("nobody is let in")
 
 
-def test_unsigned_tokens_are_taken_where_an_option_says_so_and_nowhere_else(tmp_path, address):
+def test_unsigned_tokens_are_accepted_only_with_their_option(tmp_path, address):
     parts = (b'{"alg":"none"}', b'{"sub":"alice","exp":%d}' % (time.time() + 3600), b"")
     made = ".".join(urlsafe_b64encode(each).decode().rstrip("=") for each in parts)
     assert refusal(address, with_token(made)) == INVALID

@@ -74,7 +74,7 @@ def log_lines(rig):
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("kept", ["producer", "lz4"])
-def test_what_is_acknowledged_and_dropped_is_told_of(start, codec, kept):
+def test_a_reused_sequence_with_other_records_is_dropped_and_logged(start, codec, kept):
     rig = start(refuse=False)
     producer = Idempotent(rig, compression_type=kept)
     assert producer.send(0, ONE, compression=codec) == (E.NONE, 0, None)
@@ -87,7 +87,7 @@ def test_what_is_acknowledged_and_dropped_is_told_of(start, codec, kept):
     assert producer.end_offset == 2_000
 
 
-def test_it_is_refused_where_that_is_wanted_and_the_producer_goes_on(start):
+def test_a_refused_reuse_of_a_sequence_does_not_stop_the_producer(start):
     rig = start(refuse=True)
     producer = Idempotent(rig)
     producer.send(0, ONE)
@@ -100,7 +100,7 @@ def test_it_is_refused_where_that_is_wanted_and_the_producer_goes_on(start):
     assert producer.end_offset == 4_000
 
 
-def test_a_retry_behind_a_restart_is_compared_too(start):
+def test_a_retry_after_a_restart_is_compared_with_the_log(start):
     rig = start(refuse=True)
     producer = Idempotent(rig)
     producer.send(0, ONE, compression=4)

@@ -102,7 +102,7 @@ def next_of(stream, kinds):
     return seen
 
 
-def test_a_transaction_is_seen_while_it_goes_on(broker_and_client):
+def test_an_open_transaction_is_in_the_event_stream_and_the_json(broker_and_client):
     broker, connection = broker_and_client
     producer = Producer(connection)
     stream = broker.open("/v1/events")
@@ -154,7 +154,7 @@ def test_a_committed_reader_that_waits_is_seen(broker_and_client):
     assert ledger()["waiting_fetches"] == 0
 
 
-def test_with_a_token_all_of_it_is_asked_for_with_the_token(tmp_path):
+def test_the_live_picture_requires_the_token(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
     flags = ("--admin-listen", "127.0.0.1:0", "--admin-token-file", str(tmp_path / "token"))

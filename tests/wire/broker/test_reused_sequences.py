@@ -35,7 +35,7 @@ def abort_first(rig):
 
 @pytest.mark.parametrize("count", [3, 2])
 @pytest.mark.parametrize("restart", [None, "kill", "stop"])
-def test_a_reused_sequence_is_refused_and_told_of(start, restart, count):
+def test_a_reused_sequence_is_refused_and_logged(start, restart, count):
     rig = start()
     client = abort_first(rig)
     if restart is not None:
@@ -58,7 +58,7 @@ def test_a_reused_sequence_is_refused_and_told_of(start, restart, count):
     assert client.end(client.producer, False) is E.NONE
 
 
-def test_the_sequence_may_go_on_behind_a_refusal(start):
+def test_a_producer_may_continue_its_sequence_after_a_refusal(start):
     client = abort_first(start())
     assert client.produce(client.producer, 0, 3) is E.UNKNOWN_PRODUCER_ID
     assert client.end(client.producer, False) is E.NONE

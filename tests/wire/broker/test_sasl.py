@@ -66,7 +66,7 @@ def test_a_client_logs_in_commits_and_reads(ports, certificates, through, listen
     assert through(address, login, topic) == VALUES
 
 
-def test_a_client_with_another_password_is_told_so(ports, directory):
+def test_a_wrong_password_is_reported_to_the_client_and_logged(ports, directory):
     confluent = pytest.importorskip("confluent_kafka")
     errors = []
     config = {
@@ -183,7 +183,7 @@ BAD_TOKENS = {
 
 @pytest.mark.parametrize("token", BAD_TOKENS.values(), ids=BAD_TOKENS)
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_bad_token_lets_nobody_in(wire, version, token):
+def test_a_bad_sasl_token_is_refused(wire, version, token):
     assert wire.handshake(version=version).error_code == 0
     if version:
         assert wire.token(token).error_code == 58
@@ -193,12 +193,12 @@ def test_a_bad_token_lets_nobody_in(wire, version, token):
 
 
 @pytest.mark.parametrize("name", ["GSSAPI", "SCRAM-SHA-512", "plain", "", "x" * 30_000])
-def test_another_mechanism_lets_nobody_in(wire, name):
+def test_an_unsupported_mechanism_is_refused(wire, name):
     assert wire.handshake(name).error_code == 33
     assert not wire.works()
 
 
-def test_nothing_is_served_before_the_login(ports):
+def test_requests_before_the_login_are_refused(ports):
     port = ports["SASL_PLAINTEXT"]
     for before in ((), ("handshake",)):
         wire = Wire(port)
@@ -208,7 +208,7 @@ def test_nothing_is_served_before_the_login(ports):
     assert Wire(port).token() is None
 
 
-def test_a_second_handshake_lets_nobody_in(wire):
+def test_a_second_handshake_is_refused(wire):
     assert wire.handshake().error_code == 0
     assert wire.handshake().error_code == 34
     assert wire.token() is None
@@ -226,7 +226,7 @@ BAD_BYTES = {
 
 @pytest.mark.parametrize("data", BAD_BYTES.values(), ids=BAD_BYTES)
 @pytest.mark.parametrize("chooses", [False, True])
-def test_bad_bytes_let_nobody_in(wire, directory, data, chooses):
+def test_malformed_bytes_before_a_login_get_no_reply(wire, directory, data, chooses):
     if chooses:
         assert wire.handshake().error_code == 0
     wire.send(data)
@@ -244,7 +244,7 @@ def test_a_listener_without_a_mechanism_that_is_served_is_refused_by_name(tmp_pa
     assert f"Listener SASL_PLAINTEXT: {told}" in done.stderr
 
 
-def test_users_stand_nowhere(ports, directory):
+def test_passwords_are_in_neither_the_log_nor_the_configs(ports, directory):
     log = (directory / "log").read_text()
     assert PASSWORD not in log and "Traceback" not in log
     command = [*COMMAND[:-1], "configs", "--override", f"listener.name.x.plain.sasl.jaas.config={MODULE} required a=b;"]

@@ -67,7 +67,7 @@ def test_a_user_that_is_made_logs_in_commits_and_reads(addresses, through, mecha
     assert through(secured, Login(mechanism, name, "in wonderland"), name) == VALUES
 
 
-def test_who_may_log_in_changes_while_the_broker_runs(addresses):
+def test_scram_users_are_created_altered_and_deleted_at_run_time(addresses):
     secured, plain = addresses
     first, second = (Login("SCRAM-SHA-256", "bob", password) for password in ("first", "second"))
     of_other = Login("SCRAM-SHA-512", "bob", "first")
@@ -98,7 +98,7 @@ def test_users_of_scram_log_in_by_plain_where_the_listener_lets_them(addresses, 
     assert refusal(secured, login) in wrong
 
 
-def test_a_client_cannot_tell_a_wrong_password_from_a_wrong_name_but_the_log_can(addresses, directory):
+def test_a_wrong_password_and_an_unknown_user_differ_in_the_log_only(addresses, directory):
     secured, plain = addresses
     alter(plain, made("dan", "SCRAM-SHA-512", "in wonderland"))
     told = {refusal(secured, Login("SCRAM-SHA-512", name, "hunter2")) for name in ("dan", "nobody")}

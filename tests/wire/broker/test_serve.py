@@ -21,7 +21,7 @@ def test_ready_line_is_printed_and_written(serve):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 0)])
-def test_ready_file_is_gone_behind_a_stop(serve, number, code):
+def test_the_ready_file_is_removed_at_a_stop(serve, number, code):
     served = serve().ready()
     assert served.end(number) == code
     assert not served.ready_file.exists()
@@ -39,7 +39,7 @@ serve.serve.main(["--ready-file", sys.argv[-1]])
 """
 
 
-def test_ready_file_of_a_broker_that_was_killed_goes_before_anything_else_is_done(serve):
+def test_the_ready_file_of_a_killed_broker_is_removed_before_the_imports(serve):
     served = serve().ready()
     served.end(signal.SIGKILL)
     assert served.ready_file.exists()
@@ -74,7 +74,7 @@ def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve,
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limit can be set on another process here")
-def test_broker_whose_directory_fails_goes_on_if_it_is_told_to(serve):
+def test_a_broker_with_a_failed_directory_continues_if_configured(serve):
     served = serve(*NO_CHECKPOINT, "--override", "log.dir.failure.exit=false").ready()
     with served.connect() as connection:
         fill_disk(served, connection)
@@ -92,7 +92,7 @@ def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
     assert str(first.process.pid) in errors and "Traceback" not in errors
 
 
-def test_broker_whose_port_is_taken_says_so(serve, tmp_path):
+def test_a_taken_port_is_named_in_the_error(serve, tmp_path):
     first = serve().ready()
     command = [*SERVE[:-1], f"127.0.0.1:{first.port}", "--data-dir", str(tmp_path / "other")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)

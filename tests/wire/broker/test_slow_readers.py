@@ -66,7 +66,7 @@ def test_a_reply_from_files_is_whole_for_who_reads_it_slowly(log):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc for the memory of a process")
-def test_who_never_reads_costs_no_memory_and_keeps_nobody_waiting(log):
+def test_clients_that_never_read_use_no_memory_and_block_no_other(log):
     before_mb = resident_mb(log)
     with contextlib.ExitStack() as stack:
         for number in range(40):
@@ -77,7 +77,7 @@ def test_who_never_reads_costs_no_memory_and_keeps_nobody_waiting(log):
         assert resident_mb(log) - before_mb < 40  # a reply has 21.6 MB
 
 
-def test_a_reset_in_the_middle_of_a_reply_harms_nobody(log):
+def test_connections_reset_within_a_reply_do_no_harm(log):
     for number in range(20):
         client = connect(log, receive_buffer=20_000)
         client.sendall(encode_fetch(number))
@@ -91,7 +91,7 @@ def test_a_reset_in_the_middle_of_a_reply_harms_nobody(log):
     assert "Traceback" not in log.process.stderr.read()
 
 
-def test_who_has_sent_all_still_gets_the_whole_reply(log):
+def test_a_half_closed_connection_gets_the_whole_reply(log):
     with connect(log, receive_buffer=20_000) as client:
         client.sendall(encode_fetch(1))
         time.sleep(0.1)
@@ -100,7 +100,7 @@ def test_who_has_sent_all_still_gets_the_whole_reply(log):
         assert client.recv(1) == b""
 
 
-def test_a_deleted_topic_is_still_sent_to_who_has_asked_before(log):
+def test_a_fetch_reply_is_completed_after_its_topic_is_deleted(log):
     with connect(log, receive_buffer=20_000) as client, contextlib.closing(log.connect()) as other:
         client.sendall(encode_fetch(1))
         read_exactly(client, 4)

@@ -151,7 +151,7 @@ def is_turned_away(connection):
         return True
 
 
-def test_who_has_no_certificate_of_the_ca_stays_outside(ports, certificates, other_certificates):
+def test_a_client_without_a_certificate_of_the_ca_is_refused(ports, certificates, other_certificates):
     for certificate in (None, other_certificates.client):
         assert is_turned_away(shake_hands(ports[0], certificates.ca, certificate))
     with pytest.raises(OSError):
@@ -160,7 +160,7 @@ def test_who_has_no_certificate_of_the_ca_stays_outside(ports, certificates, oth
         assert connection.version() == "TLSv1.3"
 
 
-def test_who_is_turned_away_is_told_why(ports, certificates, other_certificates):
+def test_a_refused_client_gets_a_tls_alert_with_the_reason(ports, certificates, other_certificates):
     """Otherwise a client believes that the broker is down and retries until its timeout."""
     for certificate, alert in ((None, "CERTIFICATE_REQUIRED"), (other_certificates.client, "UNKNOWN_CA")):
         connection = shake_hands(ports[0], certificates.ca, certificate)
@@ -171,12 +171,12 @@ def test_who_is_turned_away_is_told_why(ports, certificates, other_certificates)
         shake_hands(ports[0], certificates.ca, maximum_version=ssl.TLSVersion.TLSv1_2)
 
 
-def test_a_client_that_does_not_trust_the_broker_goes_away(ports, other_certificates):
+def test_a_client_without_the_brokers_ca_fails_verification(ports, other_certificates):
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(ports[0], other_certificates.ca, other_certificates.client)
 
 
-def test_what_is_no_tls_is_told_apart(tmp_path, certificates):
+def test_requests_without_tls_and_http_requests_are_named_in_the_log(tmp_path, certificates):
     with serve_tls(tmp_path, certificates) as (encrypted, plain):
         for first in (b"\x00\x00\x00\x10\x00\x12\x00\x03", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000):
             with socket.create_connection(("127.0.0.1", encrypted), timeout=PATIENCE_S) as client:
@@ -192,7 +192,7 @@ def test_what_is_no_tls_is_told_apart(tmp_path, certificates):
     assert "Traceback" not in log
 
 
-def test_many_come_at_once(ports, certificates):
+def test_200_tls_handshakes_from_50_threads_succeed(ports, certificates):
     with ThreadPoolExecutor(50) as pool:
         connections = [*pool.map(lambda _: shake_hands(ports[0], certificates.ca, certificates.client), range(200))]
     assert {connection.version() for connection in connections} == {"TLSv1.3"}
@@ -271,7 +271,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_a_broker_whose_terminal_is_gone_ends(tmp_path, certificates):
+def test_a_broker_stops_when_its_terminal_is_closed(tmp_path, certificates):
     """The broker ends although it has a keystore: without the terminal no user can stop it with Ctrl-C."""
     flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.broker}"]
     command = [*COMMAND, "--data-dir", tmp_path / "data"]
@@ -280,7 +280,7 @@ def test_a_broker_whose_terminal_is_gone_ends(tmp_path, certificates):
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_a_keystore_that_cannot_be_is_told_at_the_start(tmp_path, certificates):
+def test_an_invalid_keystore_is_reported_at_the_start(tmp_path, certificates):
     flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.ca}"]
     command = [*COMMAND, "--data-dir", tmp_path / "d", *(word for flag in flags for word in ("--override", flag))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -323,7 +323,7 @@ def test_the_owner_of_a_certificate_is_who_acls_are_about(tmp_path, certificates
             assert may_create(nobody, "other") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_certificate_that_no_rule_is_for_lets_nobody_in(tmp_path, certificates):
+def test_a_certificate_that_matches_no_mapping_rule_is_refused(tmp_path, certificates):
     flags = ["ssl.client.auth=requested", "ssl.principal.mapping.rules=RULE:^CN=x$/x/"]
     with serve_tls(tmp_path, certificates, *flags) as (port, _):
         with shake_hands(port, certificates.ca, certificates.client) as connection:

@@ -59,7 +59,7 @@ def top(*arguments):
     return CliRunner().invoke(main, ["top", *arguments], catch_exceptions=False)
 
 
-def test_once_tells_who_holds_what_back(broker):
+def test_once_lists_the_transaction_that_holds_partitions_back(broker):
     done = top("-b", broker.bootstrap, "--once", "--format", "json")
     assert (done.exit_code, done.stderr) == (0, "")
     document = json.loads(done.stdout)
@@ -89,7 +89,7 @@ def test_once_as_text_moves_no_cursor(broker):
     assert done.stdout.startswith("1 open transaction, 0 overdue; 3 offsets held back in 2 partitions; 3 groups")
 
 
-def test_a_look_is_bounded_says_so_and_comes_to_all_in_time(broker, monkeypatch):
+def test_a_poll_is_bounded_and_later_polls_cover_the_rest(broker, monkeypatch):
     monkeypatch.setattr(watching, "MOST_PARTITIONS", 20)
     monkeypatch.setattr(watching, "MOST_GROUPS", 2)
     monkeypatch.setattr(watching, "MOST_HELD_BACK", 1)
@@ -135,7 +135,7 @@ def test_of_too_many_transactions_some_are_described_and_all_counted(broker, mon
             producer.close()
 
 
-def test_who_does_not_answer_is_told_and_the_rest_is_shown(broker):
+def test_an_error_to_one_request_is_reported_and_the_rest_is_listed(broker):
     plan = ["ctl", "fault", "add", "reply", "--api", "ListGroups", "--error", "COORDINATOR_LOAD_IN_PROGRESS"]
     assert CliRunner().invoke(main, [*plan, "--times", "1", "--admin", broker.url]).exit_code == 0
     document = json.loads(top("-b", broker.bootstrap, "--once", "--format", "json").stdout)
@@ -145,7 +145,7 @@ def test_who_does_not_answer_is_told_and_the_rest_is_shown(broker):
     assert len(document["transactions"]) == 1
 
 
-def test_what_cannot_be_shown_is_one_line(broker, monkeypatch):
+def test_errors_of_top_are_printed_as_one_line(broker, monkeypatch):
     done = top("-b", "127.0.0.1:1", "--once")
     assert done.exit_code == 2
     assert done.stderr == "ottla: 127.0.0.1:1: nothing listens there (-b HOST:PORT names the brokers to ask)\n"
@@ -159,7 +159,7 @@ def test_what_cannot_be_shown_is_one_line(broker, monkeypatch):
     )
 
 
-def test_the_live_view_draws_filters_and_ends_on_a_terminal(broker):
+def test_the_live_view_draws_filters_and_quits_on_a_terminal(broker):
     pytest.importorskip("rich", reason="the live view needs rich: pip install 'ottla[top]'")
     words = [sys.executable, "-m", "ottla", "top", "-b", broker.bootstrap, "--interval-s", "0.2"]
     pid, terminal = pty.fork()

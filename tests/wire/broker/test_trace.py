@@ -48,7 +48,7 @@ def client(served, name):
     return BlockingConnection("127.0.0.1", served.port, client_id=name, timeout_s=PATIENCE_S)
 
 
-def test_what_one_client_does_is_shown_as_it_passes(broker, trace):
+def test_a_trace_prints_the_requests_and_replies_of_one_client(broker, trace):
     tracing = trace("--client-id", "orders", "--count", "6")
     with client(broker, "orders") as own, client(broker, "else") as other:
         for connection in (other, own):

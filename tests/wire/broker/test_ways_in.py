@@ -145,7 +145,7 @@ def rooms(tmp_path_factory, certificates):
     ],
     ids=["kafka-python", "confluent-kafka", "aiokafka"],
 )
-def test_a_client_comes_in_and_does_all_that_it_may(rooms, through, of_library, way):
+def test_a_client_commits_and_reads_with_each_kind_of_login(rooms, through, of_library, way):
     name = f"{through.__name__.replace('_', '-')}-{way.name}"
     assert through(rooms.config(of_library, way), name) == (KEPT, True, True)
 

@@ -115,7 +115,7 @@ def test_a_member_whose_session_ended_commits_nothing(broker, proxy, join, group
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
 
 
-def test_partitions_taken_by_hand_need_no_membership(broker, join, group, target_topic):
+def test_assigned_partitions_commit_without_a_membership(broker, join, group, target_topic):
     member = join(numbers=[0, 1])
     records = member.poll_records()
     with pytest.raises(ZeroDivisionError):
@@ -144,7 +144,7 @@ def test_a_rebalance_inside_the_block_commits_nothing(broker, join, group, targe
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
 
 
-def test_what_was_polled_before_a_rebalance_is_not_sent(kafka, broker, join, group, target_topic):
+def test_records_polled_before_a_rebalance_are_not_written(kafka, broker, join, group, target_topic):
     if not kafka.rebalances_in_the_background:
         pytest.skip("a consumer of this library rebalances only while it is polled")
     first = join()
@@ -163,7 +163,7 @@ def test_what_was_polled_before_a_rebalance_is_not_sent(kafka, broker, join, gro
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
 
 
-def test_what_was_polled_before_an_abort_is_refused_and_polled_again(broker, join, group, target_topic):
+def test_records_polled_before_an_abort_are_refused_and_polled_again(broker, join, group, target_topic):
     member = join()
     records = member.poll_records()
     with pytest.raises(ZeroDivisionError):

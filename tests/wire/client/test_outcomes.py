@@ -228,7 +228,7 @@ def broker_of(failure):
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_failure_comes_to_what_the_table_says(request, proxies, kafka, name, failure):
+def test_a_failure_has_the_outcome_of_the_documented_table(request, proxies, kafka, name, failure):
     play = Play(kafka, request.getfixturevalue(broker_of(failure)), name, proxies)
     raised = FAILURES[failure](play)
     assert f"{raised}; {play.visible()}" == read_table()[failure][kafka.name]

@@ -13,7 +13,7 @@ from tests.wire.client.libraries import LIBRARIES, client
 from tests.wire.client.topics import committed_offsets, make_topic, values
 
 
-def test_what_is_committed_is_there_and_what_raises_is_not(kafka, broker, topic, name):
+def test_read_committed_omits_the_records_of_a_block_that_raises(kafka, broker, topic, name):
     producer = kafka.producer(broker.bootstrap, name)
     kafka.run(producer, [("send", topic, "1"), ("send", topic, "2")])
     with pytest.raises(ZeroDivisionError):
@@ -23,7 +23,7 @@ def test_what_is_committed_is_there_and_what_raises_is_not(kafka, broker, topic,
     assert values(broker, topic, "read_uncommitted") == ["1", "2", "3", "4"]
 
 
-def test_a_record_too_large_aborts_and_the_producer_goes_on(kafka, broker, name):
+def test_a_record_above_the_topics_limit_aborts_only_its_transaction(kafka, broker, name):
     topic = make_topic(broker, **{"max.message.bytes": "2000"})
     producer = kafka.producer(broker.bootstrap, name)
     with pytest.raises(TransactionAborted) as caught:
@@ -34,7 +34,7 @@ def test_a_record_too_large_aborts_and_the_producer_goes_on(kafka, broker, name)
     assert values(broker, topic) == ["after"]
 
 
-def test_a_record_above_the_clients_own_limit_aborts_and_the_producer_goes_on(kafka, broker, topic, name):
+def test_a_record_above_the_clients_limit_aborts_only_its_transaction(kafka, broker, topic, name):
     producer = kafka.producer(broker.bootstrap, name)
     with pytest.raises(TransactionAborted) as caught:
         kafka.run(producer, [("send", topic, "small"), "settle", ("send", topic, "x" * 2_000_000)])
@@ -76,7 +76,7 @@ def test_a_zombie_that_writes_is_fenced_too(kafka, broker, topic, name, behind):
 
 
 @pytest.mark.parametrize("api", ["EndTxn", "Produce"], ids=["commit", "produce"])
-def test_a_lost_answer_is_asked_for_again(kafka, broker, proxy, topic, name, api):
+def test_a_request_whose_reply_is_lost_is_repeated_without_duplicates(kafka, broker, proxy, topic, name, api):
     producer = kafka.producer(proxy.bootstrap, name)
     kafka.run(producer, [("send", topic, "first")])
     fault = proxy.add(at="reply", api=api, do="drop")
@@ -133,7 +133,7 @@ def test_a_broker_that_is_away_for_a_while_is_waited_for(kafka, broker, proxy, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_broker_that_is_killed_inside_a_transaction_goes_on_with_it(library, own_broker, name):
+def test_a_transaction_continues_after_a_kill_of_the_broker(library, own_broker, name):
     broker = own_broker()
     kafka = client(library)
     topic = make_topic(broker)
@@ -150,7 +150,7 @@ def test_a_broker_that_is_killed_inside_a_transaction_goes_on_with_it(library, o
         kafka.close()
 
 
-def test_a_block_must_not_end_its_transaction_by_itself(kafka, broker, topic, name):
+def test_a_block_that_commits_by_itself_raises_runtime_error(kafka, broker, topic, name):
     producer = kafka.producer(broker.bootstrap, name)
     with pytest.raises(RuntimeError, match="leave the commit"):
         kafka.run(producer, [("send", topic, "by hand"), "commit"])

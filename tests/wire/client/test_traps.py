@@ -10,7 +10,7 @@ from tests.patience import PATIENCE_S
 from tests.wire.client.topics import make_topic, values
 
 
-def test_librdkafka_tells_of_every_delivery_before_the_abort_comes_out(confluent, broker, topic, name):
+def test_librdkafka_reports_every_delivery_before_the_block_ends(confluent, broker, topic, name):
     producer, told = confluent.producer(broker.bootstrap, name), []
     with pytest.raises(ZeroDivisionError), transaction(producer):
         for number in range(50):
@@ -21,7 +21,7 @@ def test_librdkafka_tells_of_every_delivery_before_the_abort_comes_out(confluent
     assert values(broker, topic) == ["next"]
 
 
-def test_librdkafka_may_abort_the_transaction_behind_a_refused_record_and_then_goes_on(confluent, broker, name):
+def test_librdkafka_aborts_at_most_one_block_after_a_refused_record(confluent, broker, name):
     topic = make_topic(broker, **{"max.message.bytes": "2000"})
     producer = confluent.producer(broker.bootstrap, name)
     with pytest.raises(TransactionAborted) as refused:
@@ -51,7 +51,7 @@ def test_librdkafka_throws_a_fatal_error_out_of_the_block_that_is_caught_as_any_
         confluent.run(first, [])
 
 
-def test_aiokafka_does_not_commit_without_a_batch_that_failed_though_nobody_looked(aiokafka, broker, name):
+def test_aiokafka_aborts_after_a_failed_batch_with_a_cancelled_future(aiokafka, broker, name):
     topic = make_topic(broker, **{"max.message.bytes": "2000"})
     producer = aiokafka.producer(broker.bootstrap, name)
 
@@ -67,7 +67,7 @@ def test_aiokafka_does_not_commit_without_a_batch_that_failed_though_nobody_look
     assert values(broker, topic) == ["after"]
 
 
-def test_aiokafka_is_asked_nothing_more_when_its_sender_has_ended(aiokafka, broker, topic, name):
+def test_a_fenced_producer_of_aiokafka_is_refused_as_closed(aiokafka, broker, topic, name):
     first = aiokafka.producer(broker.bootstrap, name)
     steps = [("send", topic, "zombie"), "settle", lambda: aiokafka.producer(broker.bootstrap, name)]
     with pytest.raises(ProducerFenced):

@@ -9,7 +9,7 @@ from ottla.testkit.kit.clients import Clients
 aiokafka = pytest.importorskip("aiokafka", reason="aiokafka is not installed")
 
 
-def test_what_a_block_has_made_is_started_and_closed_with_it(
+def test_clients_of_a_block_are_started_and_closed_with_it(
     kafka_producer, kafka_txn_producer, kafka_consumer, kafka_topic, ottla_broker
 ):
     async def play():
@@ -27,7 +27,7 @@ def test_what_a_block_has_made_is_started_and_closed_with_it(
     assert ottla_broker.transaction("tx-awaited").state == "CompleteCommit"
 
 
-def test_what_was_awaited_is_closed_behind_the_test(kafka_topic, ottla_broker):
+def test_an_awaited_client_is_closed_after_the_test(kafka_topic, ottla_broker):
     clients = Clients(ottla_broker)
 
     async def begin():
@@ -58,7 +58,7 @@ def test_a_client_that_cannot_start_is_closed_too(ottla_broker):
         clients.close()
 
 
-def test_a_client_that_nobody_knows_is_refused(kafka_producer, kafka_consumer):
+def test_an_unknown_client_name_is_refused(kafka_producer, kafka_consumer):
     with pytest.raises(ValueError, match="client is kafka-python or confluent-kafka or aiokafka, not 'aio'"):
         kafka_producer(client="aio")
     with pytest.raises(ValueError, match="not 'aio'"):

@@ -76,13 +76,13 @@ def in_kit(broker):
 
 
 @pytest.mark.parametrize("search", [in_kit, in_orphans, in_why, in_top, in_admin, in_audit])
-def test_a_search_without_a_topic_looks_into_internal_topics(search, hanging, ottla_broker):
+def test_every_search_finds_a_hanging_transaction_in_consumer_offsets(search, hanging, ottla_broker):
     if search is in_audit:
         pytest.importorskip("numba", reason="the audit extra is not installed")
     assert set(search(ottla_broker)) == {(OFFSETS, 0)}
 
 
-def test_what_fails_names_it(hanging, ottla_broker, kafka_topic):
+def test_errors_and_describe_name_the_hanging_transaction(hanging, ottla_broker, kafka_topic):
     line = rf"{OFFSETS}-0 from offset \d+: producer id"
     with pytest.raises(AssertionError, match=f"1 transactions hang\n  {line}"):
         ottla_broker.assert_no_open_transactions()
@@ -100,6 +100,6 @@ def test_the_next_transaction_of_its_producer_does_not_hide_it(hanging, ottla_br
     again.abort()
 
 
-def test_it_does_not_outlive_its_test(hanging, ottla_broker):
+def test_a_hanging_transaction_is_removed_at_the_end_of_its_test(hanging, ottla_broker):
     ottla_broker.end()
     ottla_broker.assert_no_open_transactions()

@@ -31,7 +31,7 @@ def _commit(producer, topic, *values):
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
-def test_what_is_committed_is_seen(client, kafka_txn_producer, kafka_topic, ottla_broker):
+def test_assert_committed_and_records_find_a_committed_record(client, kafka_txn_producer, kafka_topic, ottla_broker):
     if client == "confluent-kafka":
         pytest.importorskip("confluent_kafka")
     producer = kafka_txn_producer(client=client)
@@ -87,7 +87,7 @@ def test_a_transactional_id_is_forgotten_after_a_week(kafka_txn_producer, ottla_
     assert ottla_broker.transaction("tx-week") is None
 
 
-def test_time_stands_still(ottla_clock):
+def test_a_frozen_clock_stays_until_it_is_advanced(ottla_clock):
     before = ottla_clock.freeze()
     assert ottla_clock.now() == before
     assert ottla_clock.advance(hours=1) == before + timedelta(hours=1)
@@ -163,9 +163,7 @@ def test_a_fault_strikes_one_producer_id(kafka_txn_producer, kafka_topic, ottla_
 @pytest.mark.parametrize(
     "at", ["before_decide", "after_prepare", "after_markers(1)", "marker_reply_lost", "before_ack"]
 )
-def test_the_broker_dies_within_a_commit_and_comes_back(
-    at, kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults
-):
+def test_a_commit_survives_a_crash_at_each_point(at, kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
     starts = ottla_broker.process.starts
     ottla_faults.crash(at=at, restart=True)
     _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
@@ -175,7 +173,7 @@ def test_the_broker_dies_within_a_commit_and_comes_back(
     ottla_broker.assert_committed(kafka_topic, ["once"])
 
 
-def test_questions_wait_for_a_broker_that_comes_back(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+def test_queries_wait_for_a_broker_that_restarts(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
     """The commit is answered before the crash, so the questions reach a broker that runs, is ending or has ended."""
     ottla_faults.crash(at="after_prepare", restart=True)
     _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
@@ -246,9 +244,7 @@ def _offset(position):
     return OffsetAndMetadata(position, "", -1)
 
 
-def test_a_subscription_that_kafka_python_forgets_is_made_good(
-    kafka_producer, kafka_consumer, kafka_topic, ottla_faults
-):
+def test_a_subscription_lost_by_kafka_python_is_repeated(kafka_producer, kafka_consumer, kafka_topic, ottla_faults):
     """The subscription changes during a Metadata request, and without a group no rebalance would reveal the loss."""
     kafka_producer().send(kafka_topic, b"there").get(10)
     metadata = ottla_faults.on("Metadata", client_id="forgetful", nth=2).hold()
@@ -259,7 +255,9 @@ def test_a_subscription_that_kafka_python_forgets_is_made_good(
     assert next(consumer).value == b"there"
 
 
-def test_lag_that_stays_says_how_far_it_is(kafka_producer, kafka_consumer, kafka_topic, kafka_group_id, ottla_broker):
+def test_a_timeout_of_the_wait_for_lag_zero_reports_the_lag(
+    kafka_producer, kafka_consumer, kafka_topic, kafka_group_id, ottla_broker
+):
     kafka_producer().send(kafka_topic, b"unread").get(10)
     consumer = kafka_consumer(group_id=kafka_group_id)
     from kafka import TopicPartition
@@ -278,7 +276,7 @@ def test_a_broker_of_other_settings(ottla_broker, kafka_producer, kafka_topic):
         kafka_producer().send(kafka_topic, bytes(5_000)).get(10)
 
 
-def test_nothing_of_an_earlier_test_is_there(ottla_broker):
+def test_a_test_starts_without_topics_groups_or_open_transactions(ottla_broker):
     assert ottla_broker.topics() == {}
     assert ottla_broker.wire.groups() == []
     assert [each for each in ottla_broker.transactions() if each.is_open] == []
@@ -307,7 +305,7 @@ def test_a_full_disk_takes_the_broker_down_and_nothing_acknowledged_is_lost(
     ottla_broker.assert_committed(kafka_topic, ["kept"])
 
 
-def test_a_broker_for_a_block_is_gone_behind_it():
+def test_a_broker_of_a_block_ends_and_its_directory_is_removed():
     with ottla.testkit.broker(properties={"num.partitions": 3}) as broker:
         directory = broker.data_dir.parent
         broker.create_topic("here")
@@ -351,7 +349,7 @@ def test_a_broker_for_an_async_block():
     assert ApiKey.END_TXN in asyncio.run(play())
 
 
-def test_a_broker_that_cannot_start_says_why():
+def test_a_broker_that_cannot_start_raises_the_reason():
     with pytest.raises(BrokerFailed, match=r"did you mean num\.partitions"):
         ottla.testkit.broker(properties={"num.partition": 3}).__enter__()
 
@@ -368,21 +366,23 @@ def test_an_older_kafka_is_imitated(ottla_broker, kafka_txn_producer, kafka_cons
     assert next(kafka_consumer(kafka_topic, group_id=kafka_group_id)).value == b"old"
 
 
-def test_the_ledger_knows_who_has_sent_a_batch(kafka_txn_producer, kafka_topic, ottla_broker, ottla_ledger):
+def test_the_ledger_has_the_producer_id_and_epoch_of_a_batch(
+    kafka_txn_producer, kafka_topic, ottla_broker, ottla_ledger
+):
     _commit(kafka_txn_producer("tx-1"), kafka_topic, b"one")
     found = ottla_broker.transaction("tx-1")
     (produce,) = [entry for entry in ottla_ledger() if entry.api == "Produce"]
     assert (produce.producer_id, produce.producer_epoch) == (found.producer_id, found.producer_epoch)
 
 
-def test_an_answer_that_never_comes_is_told_with_those_that_came(kafka_txn_producer, kafka_topic, ottla_broker):
+def test_a_timeout_of_wait_for_outcome_lists_the_outcomes_so_far(kafka_txn_producer, kafka_topic, ottla_broker):
     _commit(kafka_txn_producer("tx-1"), kafka_topic, b"one")
     assert ottla_broker.wait_for_outcome("NONE", api="EndTxn", transactional_id="tx-1").commit
     with pytest.raises(TimeoutError, match=r"no PRODUCER_FENCED in 0 s\n  answered, \d+:\n    'InitProducerId: NONE'"):
         ottla_broker.wait_for_outcome("PRODUCER_FENCED", timeout_s=0)
 
 
-def test_an_epoch_is_given_to_an_id_that_has_been_used(kafka_txn_producer, kafka_topic, ottla_broker):
+def test_the_epoch_of_a_used_transactional_id_can_be_preset(kafka_txn_producer, kafka_topic, ottla_broker):
     _commit(kafka_txn_producer("tx-1"), kafka_topic, b"one")
     ottla_broker.assert_no_open_transactions()
     assert ottla_broker.preset_epoch("tx-1", 32_765)[1] == 32_765
@@ -395,7 +395,7 @@ def test_no_transactional_id_of_an_earlier_test_is_known(ottla_broker):
     assert ottla_broker.transactions() == []
 
 
-def test_what_retention_has_deleted_is_not_read(kafka_producer, kafka_topic, ottla_broker, ottla_clock):
+def test_records_deleted_by_retention_are_not_read(kafka_producer, kafka_topic, ottla_broker, ottla_clock):
     kafka_producer().send(kafka_topic, b"old").get(10)
     ottla_clock.advance(days=8)
     kafka_producer().send(kafka_topic, b"new").get(10)
@@ -416,7 +416,7 @@ def test_compressed_records_are_read(compression, kafka_topic, ottla_broker):
     ottla_broker.assert_committed(kafka_topic, ["one", "two"])
 
 
-def test_transactions_of_many_partitions_are_told_open_or_not(kafka_topic_factory, ottla_broker):
+def test_open_transactions_are_found_among_many_partitions(kafka_topic_factory, ottla_broker):
     topic = kafka_topic_factory(partitions=20)
     producer = ottla_broker.producer_by_hand("tx-1")
     for partition in (3, 19):
@@ -444,7 +444,7 @@ def test_a_proxy_has_faults_and_a_history_of_its_own(kafka_topic, ottla_broker, 
     assert [line["f"] for line in ottla_proxy.history() if line["type"] == "ok"] == ["init", "send", "end"]
 
 
-def test_a_history_tells_what_clients_did(kafka_txn_producer, kafka_topic, ottla_broker):
+def test_the_history_has_the_operations_of_clients(kafka_txn_producer, kafka_topic, ottla_broker):
     _commit(kafka_txn_producer("tx-told"), kafka_topic, b"told")
     done = {line["f"]: line for line in ottla_broker.history() if line["type"] == "ok"}
     assert done["send"]["mops"] == [["send", f"{kafka_topic}/0", "told", 0]]

@@ -150,7 +150,7 @@ def test_the_epoch_of_a_transactional_producer_overflows_by_its_transactions(kaf
     ottla_broker.assert_committed(kafka_topic, ["0", "1", "2", "3"])
 
 
-def test_a_resumed_commit_behind_the_last_epoch(kafka_topic, ottla_broker):
+def test_a_commit_resumed_after_the_last_epoch_needs_version_2(kafka_topic, ottla_broker):
     """FLINK-40689 (flink-connector-kafka#321): the checkpoint has (producer id, epoch) of a commit that has happened,
     and not the version that it was made with."""
     ottla_broker.preset_epoch("tx-1", 32_765)
@@ -167,7 +167,7 @@ def test_a_resumed_commit_behind_the_last_epoch(kafka_topic, ottla_broker):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_produce_that_arrives_behind_the_abort(version, kafka_topic, ottla_broker, ottla_faults):
+def test_a_produce_that_arrives_after_the_abort_is_refused(version, kafka_topic, ottla_broker, ottla_faults):
     """franz-go#928, kcl#10: it began a transaction that never ended. Brokers refuse it since KIP-890; the recipe of a
     hanging transaction shows one that does not."""
     producer = ottla_broker.producer_by_hand("tx-1", version=version)

@@ -38,7 +38,7 @@ def test_the_examples_of_the_page_pass(tmp_path):
     assert f"{len({*names})} passed" in told
 
 
-def test_it_loads_nothing_heavy_until_a_fixture_is_used(tmp_path):
+def test_the_plugin_imports_only_itself_until_a_fixture_is_used(tmp_path):
     source = """
 import sys
 def test_nothing():
@@ -102,7 +102,7 @@ def test_second(ottla_broker): ...
     assert "transaction.version=7" not in second, told
 
 
-def test_a_test_that_fails_shows_what_the_broker_knows(tmp_path):
+def test_a_failed_test_prints_the_log_and_transactions_of_the_broker(tmp_path):
     source = """
 def test_failing(kafka_txn_producer, kafka_topic, ottla_broker):
     producer = kafka_txn_producer("tx-shown")
@@ -119,7 +119,7 @@ def test_failing(kafka_txn_producer, kafka_topic, ottla_broker):
     assert list(kept.glob("topic-*-0/*.log"))
 
 
-def test_what_is_refused_is_told_at_the_line_of_the_test(tmp_path):
+def test_errors_of_fixtures_point_at_the_line_of_the_test(tmp_path):
     source = """
 def test_error(ottla_faults):
     ottla_faults.on("EndTx").drop_connection()
@@ -141,7 +141,7 @@ def test_records(kafka_topic, ottla_broker):
     ]
 
 
-def test_somebody_elses_broker_is_asked_and_not_steered(tmp_path, ottla_broker):
+def test_a_test_that_moves_the_clock_of_an_external_broker_is_skipped(tmp_path, ottla_broker):
     source = """
 def test_asked(kafka_producer, kafka_topic, ottla_broker):
     kafka_producer().send(kafka_topic, b"there").get(10)
@@ -170,7 +170,7 @@ def test_alone(number, kafka_topic_factory, ottla_broker):
     assert "6 passed" in told
 
 
-def test_a_project_says_what_the_shared_broker_is(tmp_path):
+def test_a_project_may_override_the_shared_broker(tmp_path):
     (tmp_path / "conftest.py").write_text("""
 import pytest
 
@@ -192,7 +192,7 @@ def test_node(kafka_bootstrap_servers, ottla_proc):
     assert code == 0, told
 
 
-def test_the_shared_broker_listens_where_code_looks_for_it(tmp_path):
+def test_the_shared_broker_listens_on_the_given_port(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     source = f"""

@@ -137,7 +137,7 @@ def values(bootstrap, topic, count):
 @pytest.mark.parametrize(
     "write", one_at_hand_others_slow([write_with_kafka_python, write_with_confluent, write_with_aiokafka])
 )
-def test_a_client_stays_on_the_proxy_whatever_the_broker_calls_itself(broker, topic, write):
+def test_a_client_stays_on_the_proxy_whatever_address_a_broker_returns(broker, topic, write):
     port = broker.bootstrap.rpartition(":")[2]
     with ProxyServer(f"localhost:{port}", advertised_host="localhost") as proxy:
         write(proxy.bootstrap, topic)
@@ -152,14 +152,14 @@ def test_a_client_stays_on_the_proxy_whatever_the_broker_calls_itself(broker, to
 # ---- faults
 
 
-def test_an_error_is_answered_and_the_broker_does_not_hear_of_it(proxy, client, topic):
+def test_an_error_reply_is_sent_without_forwarding_the_request(proxy, client, topic):
     fault = proxy.add(api="InitProducerId", do="reply", error="COORDINATOR_LOAD_IN_PROGRESS")
     assert client.send(init(topic)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert client.send(init(topic)).producer_epoch == 0
     assert (fault.seen, fault.hits) == (1, 1)
 
 
-def test_a_connection_is_dropped_before_the_request_or_behind_it(proxy, topic):
+def test_a_connection_is_dropped_before_or_after_the_request(proxy, topic):
     for at, epoch in (("request", 0), ("reply", 1)):
         proxy.add(at=at, api="InitProducerId", do="drop")
         host, _, port = proxy.bootstrap.rpartition(":")
@@ -169,14 +169,14 @@ def test_a_connection_is_dropped_before_the_request_or_behind_it(proxy, topic):
             assert client.send(init(f"{topic}-{at}")).producer_epoch == epoch
 
 
-def test_a_reply_is_lost_and_those_behind_it_come(proxy):
+def test_a_lost_reply_does_not_stop_later_replies(proxy):
     proxy.add(at="reply", api="Heartbeat", do="lose")
     with raw(proxy) as sock:
         sock.sendall(frame(heartbeat(), 4, 1) + frame(heartbeat(), 4, 2))
         assert read(sock) == 2
 
 
-def test_a_request_is_held_with_those_behind_it_until_it_is_let_go(proxy):
+def test_a_held_request_delays_those_after_it_until_its_release(proxy):
     fault = proxy.add(api="Heartbeat", do="hold")
     with raw(proxy) as sock:
         sock.sendall(frame(heartbeat(), 4, 1) + frame(heartbeat(), 4, 2))
@@ -200,7 +200,7 @@ def test_a_reply_is_held_when_the_request_was_carried_out(proxy, client, topic):
     assert answers[0].producer_epoch == 0
 
 
-def test_who_leaves_while_it_is_held_has_asked_nothing(proxy, client, topic):
+def test_a_held_request_of_a_closed_connection_is_not_forwarded(proxy, client, topic):
     fault = proxy.add(api="InitProducerId", do="hold")
     with raw(proxy) as sock:
         sock.sendall(frame(init(topic), 4))
@@ -270,7 +270,7 @@ def test_hanging_up_ends_all_connections_and_refuses_new_ones_for_a_while(proxy)
 # ---- connections
 
 
-def test_a_client_that_ends_its_side_still_gets_what_it_asked_for():
+def test_a_half_closed_connection_still_gets_its_reply():
     with (
         socket.create_server(("127.0.0.1", 0)) as upstream,
         ProxyServer(f"127.0.0.1:{upstream.getsockname()[1]}") as proxy,
@@ -314,7 +314,7 @@ def test_a_large_reply_reaches_who_reads_slowly(proxy, topic):
     consumer.close()
 
 
-def test_passwords_do_not_stand_in_the_journal(proxy):
+def test_passwords_are_left_out_of_the_journal(proxy):
     handshake = codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism="PLAIN")
     secret = codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=b"\0alice\0secret")
     with raw(proxy) as sock:
@@ -390,7 +390,7 @@ def check(tmp_path, lines, data_dir):
     return check_files(history, data_dir)
 
 
-def test_nothing_is_found_where_replies_were_lost_and_nothing_is_wrong(run, tmp_path):
+def test_a_sound_history_with_lost_replies_has_no_anomaly(run, tmp_path):
     entries, data_dir = run
     lines = checker_lines(entries)
     assert check(tmp_path, lines, data_dir) == []
@@ -416,7 +416,7 @@ def read_further(line):
 @pytest.mark.parametrize(
     ("planted", "kind"), [(commit_nothing, "G1a"), (send_something_else, "phantom"), (read_further, "poll-skip")]
 )
-def test_what_is_wrong_is_found(run, tmp_path, planted, kind):
+def test_an_altered_history_has_the_planted_anomaly(run, tmp_path, planted, kind):
     entries, data_dir = run
     lines = [{**line, **planted(line)} for line in checker_lines(entries)]
     assert kind in {anomaly.kind for anomaly in check(tmp_path, lines, data_dir)}
@@ -430,7 +430,7 @@ def is_poll(line):
     return line["f"] == "poll" and line["type"] == "ok"
 
 
-def test_a_write_that_was_acknowledged_and_is_gone_is_found(run, tmp_path):
+def test_an_acknowledged_write_missing_from_the_log_is_found(run, tmp_path):
     """The history has a send that the logs do not have, as with a broker that answers and does not write."""
     entries, data_dir = run
     lines = checker_lines(entries)

@@ -100,7 +100,7 @@ def test_the_faults_of_the_test_kit_are_planned_over_the_port(proxy):
     fault.wait_hit()
 
 
-def test_what_needs_a_broker_of_ours_is_refused_with_the_whole_plan(proxy, tmp_path):
+def test_faults_and_clock_moves_that_need_an_ottla_broker_are_refused(proxy, tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text("- {at: request, do: drop}\n- {at: marker, do: lose}\n")
     refused = proxy.ctl("fault", "load", str(plan))
@@ -114,7 +114,7 @@ def test_what_needs_a_broker_of_ours_is_refused_with_the_whole_plan(proxy, tmp_p
     )
 
 
-def test_status_says_where_the_proxy_stands_and_what_has_come(proxy, upstream):
+def test_status_describes_the_proxy_and_counts_its_requests(proxy, upstream):
     with proxy.connect() as client:
         client.send(heartbeat(), 3)
     told = proxy.ctl("status").stdout

@@ -15,7 +15,7 @@ def pay(producer, topic, *values):
     producer.commit_transaction()
 
 
-def test_a_consumer_stuck_behind_an_open_transaction(client, kafka_topic, ottla_broker, ottla_clock):
+def test_an_open_transaction_blocks_read_committed_until_it_times_out(client, kafka_topic, ottla_broker, ottla_clock):
     pay(client.txn_producer("tx-before"), kafka_topic, b"before")
     silent = client.txn_producer("tx-silent")
     silent.begin_transaction()

@@ -21,7 +21,7 @@ def refusal(access, **headers):
     "host",
     ["127.0.0.1:9644", "127.0.0.1", "127.9.9.9", "localhost:1", "LOCALHOST", "localhost.", "[::1]:9644", "[::1]"],
 )
-def test_this_machine_is_known_by_all_its_names_whatever_the_port(host):
+def test_every_loopback_name_is_a_valid_host_with_any_port(host):
     ask(HERE, host=host)
 
 
@@ -40,7 +40,7 @@ def test_this_machine_is_known_by_all_its_names_whatever_the_port(host):
         "2130706433",
     ],
 )
-def test_a_name_that_somebody_points_here_is_refused(host):
+def test_a_host_that_is_no_loopback_name_is_refused(host):
     assert refusal(HERE, host=host).status == 403
 
 
@@ -71,7 +71,7 @@ def test_a_page_from_elsewhere_is_refused(origin):
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "", "Same-Originish"])
-def test_what_a_browser_says_comes_from_elsewhere_is_refused(site):
+def test_a_sec_fetch_site_other_than_same_origin_or_none_is_refused(site):
     assert refusal(HERE, host="localhost:9644", sec_fetch_site=site).status == 403
 
 
@@ -80,7 +80,7 @@ def test_our_own_page_and_a_typed_address_are_let_in():
     ask(HERE, host="LocalHost:9644", origin="http://localhost:9644", sec_fetch_site="none")
 
 
-def test_a_program_that_speaks_http_1_0_need_not_name_a_host():
+def test_a_request_without_a_host_header_is_accepted():
     ask(HERE)
     assert refusal(HERE, origin="http://evil.example").status == 403
 
@@ -88,7 +88,7 @@ def test_a_program_that_speaks_http_1_0_need_not_name_a_host():
 @pytest.mark.parametrize(
     "given", ["", "Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer é"]
 )
-def test_without_the_token_nothing_is_told_but_that_there_is_one(given):
+def test_a_missing_or_wrong_token_gets_401_without_revealing_it(given):
     error = refusal(Access("127.0.0.1", TOKEN), host="localhost", authorization=given)
     assert (error.status, error.headers) == (401, (("WWW-Authenticate", 'Bearer realm="ottla"'),))
     assert TOKEN not in error.message
@@ -102,13 +102,13 @@ def test_the_token_lets_in_but_no_page_from_elsewhere():
 
 
 @pytest.mark.parametrize("name", [b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site"])
-def test_a_header_that_decides_something_stands_once(name):
+def test_a_header_used_for_a_decision_is_refused_if_repeated(name):
     with pytest.raises(AdminError) as raised:
         single([(name, b"a"), (b"accept", b"*/*"), (b"accept", b"*/*"), (name, b"a")])
     assert (raised.value.status, raised.value.message) == (400, f"The header {name.decode()} occurs twice")
 
 
-def test_loopback_is_told_from_what_others_can_reach():
+def test_loopback_and_wildcard_addresses_are_recognized():
     assert all(map(is_loopback, ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "localhost", "Localhost."]))
     assert not any(
         map(is_loopback, ["0.0.0.0", "::", "", "10.0.0.1", "broker", "localhost.example", "::ffff:10.0.0.1"])
@@ -141,7 +141,7 @@ def test_the_page_is_not_loaded_into_another(other):
     assert raised.value.status == 403
 
 
-def test_what_is_public_needs_no_token_but_a_known_name():
+def test_a_public_path_needs_no_token_but_a_known_host():
     access = Access("127.0.0.1", TOKEN)
     ask_for_page(access, is_entry=False, host="localhost:1")
     with pytest.raises(AdminError) as raised:

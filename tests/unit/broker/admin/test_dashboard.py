@@ -14,7 +14,7 @@ def panels():
     return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
 
 
-def test_every_series_of_a_panel_exists_with_the_labels_that_it_asks_for():
+def test_every_panel_queries_existing_series_and_labels():
     known = {f"{each.name}{suffix}": {*each.labels, "job", "le"} for each in families() for suffix in each.suffixes}
     for panel in panels():
         for target in panel["targets"]:
@@ -23,7 +23,7 @@ def test_every_series_of_a_panel_exists_with_the_labels_that_it_asks_for():
                 assert {*re.findall(r"(\w+)[=!]", matchers)} <= known[name], panel["title"]
 
 
-def test_a_counter_is_shown_as_a_rate():
+def test_counters_are_queried_as_rate_or_increase():
     counters = {each.name for each in families() if each.kind == "counter"}
     for panel in panels():
         for target in panel["targets"]:
@@ -31,7 +31,7 @@ def test_a_counter_is_shown_as_a_rate():
                 assert re.search(rf"(rate|increase)\({name}\{{", target["expr"]), panel["title"]
 
 
-def test_no_panel_lies_over_another():
+def test_panels_do_not_overlap():
     taken = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         at = panel["gridPos"]
@@ -41,7 +41,7 @@ def test_no_panel_lies_over_another():
         taken |= cells
 
 
-def test_every_series_of_ours_that_says_what_a_broker_does_is_on_it_or_behind_another():
+def test_every_ottla_metric_is_on_a_panel_except_the_listed_ones():
     shown = {name for panel in panels() for target in panel["targets"] for name in NAME.findall(target["expr"])}
     unseen = {each.name for each in families() if each.name.startswith("ottla_")} - {
         re.sub(r"_(bucket|sum|count)$", "", name) for name in shown

@@ -28,11 +28,11 @@ FAULT = {
         {"on": "Produce", "nth": 2.0, "delay_ms": 7, "reply": {"error": "FENCED"}, "labels": {"any": [1, "thing"]}},
     ],
 )
-def test_what_the_schema_says_is_handed_over(body):
+def test_a_body_that_matches_the_schema_is_returned_unchanged(body):
     assert check_body(body, FAULT) is body
 
 
-def test_a_body_may_be_a_list_where_the_schema_says_so():
+def test_a_list_body_is_accepted_if_the_schema_allows_arrays():
     schema = {"type": ["object", "array"]}
     assert check_body([{"on": "EndTxn"}], schema) == [{"on": "EndTxn"}]
     assert check_body({"on": "EndTxn"}, schema) == {"on": "EndTxn"}
@@ -40,7 +40,7 @@ def test_a_body_may_be_a_list_where_the_schema_says_so():
         check_body("EndTxn", schema)
 
 
-def test_where_nothing_is_required_no_body_is_an_empty_one():
+def test_a_missing_body_is_an_empty_object_if_no_field_is_required():
     assert check_body(None, {"type": "object", "properties": {"days": {"type": "number"}}}) == {}
 
 
@@ -72,7 +72,7 @@ def test_where_nothing_is_required_no_body_is_an_empty_one():
         ({"on": "EndTxn", "reply": {"error": "X", "eror": "X"}}, "reply.eror is not known: did you mean error?"),
     ],
 )
-def test_the_first_thing_that_is_wrong_is_told(body, message):
+def test_the_first_schema_violation_is_reported(body, message):
     with pytest.raises(AdminError) as raised:
         check_body(body, FAULT)
     assert (raised.value.status, raised.value.message) == (422, message)

@@ -44,7 +44,7 @@ def test_a_request_is_answered_in_json(web):
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 64])
-def test_a_request_may_come_in_pieces(web, piece_bytes):
+def test_a_request_that_arrives_in_pieces_is_answered(web, piece_bytes):
     visitor = web.connect()
     body = {"value": "é" * 20}
     visitor.send(request("POST", "/echo", body), piece_bytes)
@@ -62,7 +62,7 @@ def test_requests_may_be_sent_ahead_and_are_answered_in_order(web):
     assert [reply.value["body"]["value"] for reply in visitor.replies()] == [*range(200)]
 
 
-def test_a_waiting_request_holds_those_behind_it_and_reads_no_further(web):
+def test_a_waiting_request_delays_later_ones_and_pauses_reading(web):
     visitor = web.connect()
     visitor.send(request("GET", "/wait"))
     visitor.send(request("GET", "/echo/x") * 2_000, 1_000)
@@ -77,7 +77,7 @@ def test_a_waiting_request_holds_those_behind_it_and_reads_no_further(web):
     assert (first.value, len(advance)) == ("done", 2_000)
 
 
-def test_who_hangs_up_is_not_waited_for(web):
+def test_a_disconnect_cancels_the_waiting_request(web):
     visitor = web.connect()
     visitor.send(request("GET", "/wait"))
     assert len(web.waits) == 1
@@ -85,14 +85,14 @@ def test_who_hangs_up_is_not_waited_for(web):
     assert web.waits == [] and web.left == [visitor.connection]
 
 
-def test_who_sends_no_more_while_a_request_waits_has_given_up(web):
+def test_a_half_close_while_a_request_waits_cancels_it(web):
     visitor = web.connect()
     visitor.send(request("GET", "/wait"))
     visitor.end()
     assert web.waits == [] and visitor.transport.closed and visitor.replies() == []
 
 
-def test_who_sends_no_more_behind_a_request_is_answered(web):
+def test_a_half_close_during_a_reply_does_not_cut_it_short(web):
     visitor = web.connect()
     visitor.transport.takes = 0
     visitor.send(request("GET", "/large?bytes=200000"))
@@ -112,7 +112,7 @@ def test_head_is_answered_as_get_without_its_body(web):
     assert head == behind.partition(b"\r\n\r\n")[0]
 
 
-def test_no_body_has_no_length_and_the_connection_goes_on(web):
+def test_a_204_reply_has_no_content_length_and_keeps_the_connection(web):
     visitor = web.connect()
     visitor.send(request("DELETE", "/gone") * 2)
     first, second = visitor.replies()
@@ -120,13 +120,13 @@ def test_no_body_has_no_length_and_the_connection_goes_on(web):
     assert "content-length" not in first.headers
 
 
-def test_an_error_of_a_handler_is_told_with_its_headers(web):
+def test_a_handler_error_is_returned_with_its_headers(web):
     reply = web.ask("GET", "/refused")
     assert (reply.status, reply.value) == (409, {"error": "It is held by another"})
     assert reply.headers["retry-after"] == "1"
 
 
-def test_a_bug_is_told_to_the_client_and_to_the_log(web, caplog):
+def test_an_exception_in_a_handler_is_logged_and_returned_as_500(web, caplog):
     visitor = web.connect()
     visitor.send(request("GET", "/bug") + request("GET", "/echo/x"))
     assert [reply.status for reply in visitor.replies()] == [500, 200]
@@ -134,7 +134,7 @@ def test_a_bug_is_told_to_the_client_and_to_the_log(web, caplog):
     assert caplog.messages == ["GET /bug on the admin port failed"]
 
 
-def test_an_answer_that_is_no_json_is_told_too(web, caplog):
+def test_a_reply_that_cannot_be_json_is_logged_and_returned_as_500(web, caplog):
     visitor = web.connect()
     visitor.send(request("GET", "/odd") + request("GET", "/echo/x"))
     assert [reply.status for reply in visitor.replies()] == [500, 200]
@@ -142,7 +142,7 @@ def test_an_answer_that_is_no_json_is_told_too(web, caplog):
     assert caplog.messages[0].startswith("A reply of the admin port cannot be written as JSON: {'odd': <object")
 
 
-def test_who_may_not_ask_is_told_of(web):
+def test_forbidden_requests_are_recorded_and_unknown_paths_are_not(web):
     web.refused.clear()
     web.ask("GET", "/echo/x", host="evil.example")
     web.ask("GET", "/nowhere")
@@ -151,7 +151,7 @@ def test_who_may_not_ask_is_told_of(web):
     ]
 
 
-def test_what_comes_together_with_the_end_is_read(web):
+def test_data_received_in_the_same_turn_as_the_end_is_read(web):
     visitor = web.connect()
     sent = request("POST", "/echo", {"value": 1})
     visitor.send(sent[:-5])
@@ -203,7 +203,7 @@ def test_what_comes_together_with_the_end_is_read(web):
         (request("GET", "/echo/x", upgrade="websocket", connection="upgrade"), 200, ""),
     ],
 )
-def test_what_cannot_be_answered_is_told_and_the_connection_goes_on(web, asked, status, told):
+def test_request_errors_close_the_connection_only_with_a_close_header(web, asked, status, told):
     visitor = web.connect()
     visitor.send(asked)
     visitor.send(request("GET", "/echo/next"))
@@ -257,7 +257,7 @@ def test_what_cannot_be_answered_is_told_and_the_connection_goes_on(web, asked, 
     ],
 )
 @pytest.mark.parametrize("piece_bytes", [100, 65_536])
-def test_what_is_no_request_is_told_and_ends_the_connection(web, sent, status, told, piece_bytes):
+def test_a_malformed_or_oversized_request_gets_an_error_and_a_close(web, sent, status, told, piece_bytes):
     visitor = web.connect()
     visitor.send(sent, piece_bytes)
     visitor.end()
@@ -294,7 +294,7 @@ def test_a_body_of_the_largest_size_is_read(web, is_chunked):
     assert (ask(1 << 20), ask((1 << 20) + 1)) == (200, 413)
 
 
-def test_who_is_refused_while_sending_may_finish_and_read_why(web):
+def test_a_client_refused_during_its_body_may_finish_sending(web):
     visitor = web.connect()
     visitor.send(request("POST", "/echo", b"x" * 100_000, content_type="text/plain"))
     assert [reply.status for reply in visitor.replies()] == [415]
@@ -304,7 +304,7 @@ def test_who_is_refused_while_sending_may_finish_and_read_why(web):
     assert visitor.transport.closed and not visitor.transport.aborted
 
 
-def test_who_is_refused_and_sends_for_ever_is_left(web):
+def test_a_refused_client_that_keeps_sending_is_disconnected(web):
     visitor = web.connect()
     visitor.send(request("POST", "/echo", b"x", content_length=1 << 30))
     for _ in range(30):
@@ -313,7 +313,7 @@ def test_who_is_refused_and_sends_for_ever_is_left(web):
     assert visitor.transport.closed
 
 
-def test_who_asks_whether_to_go_on_is_told_before_the_body_is_there(web):
+def test_expect_100_continue_is_answered_before_the_body_arrives(web):
     visitor = web.connect()
     head, _, _ = request("POST", "/echo", b"{}", expect="100-continue").partition(b"{}")
     visitor.send(head)
@@ -333,13 +333,13 @@ def test_http_1_0_is_answered_once(web):
     assert visitor.transport.closed
 
 
-def test_a_connection_ends_when_its_client_asks_for_it(web):
+def test_a_connection_close_header_ends_the_connection_after_one_reply(web):
     visitor = web.connect()
     visitor.send(request("GET", "/echo/x", connection="close") + request("GET", "/echo/x"))
     assert len(visitor.replies()) == 1 and visitor.transport.closed
 
 
-def test_a_request_that_is_not_whole_in_time_is_told_so(web):
+def test_a_request_incomplete_after_10_seconds_gets_408(web):
     visitor = web.connect()
     sent = request("POST", "/echo", {"value": 1})
     for byte in sent[:-1]:
@@ -352,7 +352,7 @@ def test_a_request_that_is_not_whole_in_time_is_told_so(web):
     assert visitor.transport.closed
 
 
-def test_who_asks_nothing_is_let_go_after_a_minute(web):
+def test_an_idle_connection_is_closed_after_a_minute(web):
     fresh, used = web.connect(), web.connect()
     used.send(request("GET", "/echo/x"))
     web.broker.advance(59_000.0)
@@ -377,7 +377,7 @@ def test_a_handler_may_wait_for_as_long_as_it_likes(web):
     assert visitor.replies()[0].value == "done"
 
 
-def test_who_does_not_read_is_cut_off_and_little_is_written_for_him(web):
+def test_a_client_that_stops_reading_is_cut_off_with_little_buffered(web):
     visitor = web.connect()
     visitor.transport.takes = 0
     visitor.send(request("GET", "/large?bytes=10000000"))
@@ -390,14 +390,14 @@ def test_who_does_not_read_is_cut_off_and_little_is_written_for_him(web):
     assert visitor.transport.aborted and visitor.connection in web.left
 
 
-def test_what_is_in_progress_is_discarded_when_the_port_closes(web):
+def test_closing_a_connection_cancels_its_waiting_request(web):
     visitor = web.connect()
     visitor.send(request("GET", "/wait"))
     visitor.connection.close()
     assert web.waits == [] and visitor.transport.aborted
 
 
-def test_nothing_is_begun_for_who_is_cut_off_before_he_comes(web):
+def test_a_connection_closed_before_its_first_request_is_released(web):
     visitor = web.connect()
     visitor.connection.close()
     assert visitor.transport.closed and web.left == [visitor.connection]
@@ -441,7 +441,7 @@ PAGES = (
 LINKED = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
 
 
-def test_the_page_is_loaded_without_the_token_and_asks_for_nothing_without_it():
+def test_page_files_need_no_token_and_all_other_paths_do():
     web = Web(PAGES, token="correct-horse-battery")
     assert [web.ask("GET", path).status for path in ("/", "/page/app.js", "/echo/x", "/nothing", "/%ff")] == [
         200,

@@ -91,7 +91,7 @@ def test_a_head_of_many_lines_costs_little(web):
 @pytest.mark.parametrize(
     "line", [b"x" * 16_000, b" " * 16_000, b"a:" + b" " * 15_000 + b"\x01", b"a:\r\n" + b" x\r\n" * 90]
 )
-def test_a_head_of_odd_lines_costs_little(web, line):
+def test_a_head_with_very_long_or_folded_lines_costs_little(web, line):
     weight, replies = weigh(web, b"GET / HTTP/1.1\r\n" + line + b"\r\n\r\n")
     assert len(replies) == 1
     assert holds_nobody(weight), weight

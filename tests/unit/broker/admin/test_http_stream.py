@@ -52,7 +52,7 @@ def body_of(visitor):
     return bytes(visitor.transport.written).partition(b"\r\n\r\n")[2]
 
 
-def test_each_piece_is_sent_when_it_is_said(ticker):
+def test_each_piece_of_a_stream_is_sent_as_soon_as_it_is_produced(ticker):
     visitor = ticker.web.connect()
     visitor.send(request("GET", "/ticks"))
     head = bytes(visitor.transport.written)
@@ -75,7 +75,7 @@ def test_an_old_client_reads_to_the_end_of_the_connection(ticker):
     assert body_of(visitor) == b"one" and visitor.transport.closed
 
 
-def test_head_says_what_would_come(ticker):
+def test_head_on_a_stream_returns_headers_and_does_not_start_it(ticker):
     visitor = ticker.web.connect()
     visitor.send(request("HEAD", "/ticks"))
     assert visitor.transport.written.startswith(b"HTTP/1.1 200 OK") and body_of(visitor) == b""

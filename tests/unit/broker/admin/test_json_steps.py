@@ -27,14 +27,14 @@ def refusal(text):
 
 
 @given(VALUES, st.sampled_from([None, 0, 3]), st.booleans())
-def test_what_the_library_writes_is_read(value, indent, ascii_only):
+def test_json_from_the_standard_library_is_read_to_the_same_value(value, indent, ascii_only):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert read(text)[0] == value
     assert type(read(text)[0]) is type(value)
 
 
 @given(st.text(alphabet='{}[]",:0123456789.eE+-truefalsn\\u \n\x01é', max_size=30))
-def test_what_the_library_refuses_is_refused(text):
+def test_text_that_the_standard_library_refuses_is_refused(text):
     try:
         expected = json.loads(text, parse_constant=lambda word: pytest.fail("no constant has these letters"))
     except ValueError:
@@ -47,7 +47,7 @@ def test_what_the_library_refuses_is_refused(text):
 
 
 @given(VALUES.filter(lambda value: "\\ud" not in json.dumps(value)))
-def test_what_is_written_the_library_reads(value):
+def test_written_json_is_read_by_the_standard_library(value):
     assert json.loads("".join(write_json(value))) == value
 
 
@@ -78,7 +78,7 @@ def test_what_is_written_the_library_reads(value):
         ("[" * (MOST_DEPTH + 1), f"more than {MOST_DEPTH} nested values (line 1, column {MOST_DEPTH + 1})"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text, told):
+def test_a_json_error_is_reported_with_its_line_and_column(text, told):
     assert refusal(text) == told
 
 
@@ -88,7 +88,7 @@ def test_depth_has_a_limit_that_is_allowed():
 
 
 @pytest.mark.parametrize("unit", ["0,", '{"a":0},', '"",', '"\\n",', "[],", "  0,"])
-def test_all_that_is_read_is_charged_for(unit):
+def test_reading_json_is_charged_per_item_in_small_steps(unit):
     _, costs = read("[" + unit * 10_000 + "0]")
     assert max(costs) < 2 * STEP_ITEMS * ITEM_US
     assert sum(costs) >= (10_000 - STEP_ITEMS) * ITEM_US

@@ -26,7 +26,7 @@ def level(name=GROUP):
     return logging.getLogger(name).level
 
 
-def test_a_logger_tells_more_for_some_time_and_then_what_it_told_before(web):
+def test_a_temporary_level_is_restored_after_its_time(web):
     logging.getLogger(GROUP).setLevel(logging.WARNING)
     reply = web.ask("PUT", PATH, body={"level": "DEBUG", "for_ms": 60_000})
     now_ms = web.broker.clock.now_ms()
@@ -39,7 +39,7 @@ def test_a_logger_tells_more_for_some_time_and_then_what_it_told_before(web):
     assert {"logger": GROUP, "level": "WARN", "until_ms": None, "then": None} in web.ask("GET", "/v1/loglevel").value
 
 
-def test_a_level_that_is_changed_again_goes_back_to_the_one_that_lasts(web):
+def test_a_second_temporary_level_reverts_to_the_permanent_one(web):
     web.ask("PUT", PATH, body={"level": "DEBUG", "for_ms": 1_000})
     again = web.ask("PUT", PATH, body={"level": "ERROR", "for_ms": 60_000})
     assert again.value["then"] is None  # that of its parent

@@ -125,14 +125,14 @@ def full_broker(scraper):
     return scraper
 
 
-def test_every_series_that_dashboard_7589_asks_for_is_there(full_broker):
+def test_every_series_of_dashboard_7589_is_exported(full_broker):
     asked = {name for query in DASHBOARD_7589 for name in re.findall(r"kafka_\w+", query)} - {"kafka_exporter"}
     assert len(asked) == 4
     assert asked <= full_broker.names()
 
 
 @pytest.mark.parametrize("dashboards", [STRIMZI, CONFLUENT], ids=["strimzi", "confluent"])
-def test_what_other_dashboards_ask_of_a_broker_is_there(full_broker, dashboards):
+def test_series_of_strimzi_and_confluent_dashboards_are_exported(full_broker, dashboards):
     assert {*dashboards.split()} <= full_broker.names()
 
 
@@ -152,7 +152,7 @@ def test_a_name_is_written_once_with_its_help_and_type(full_broker):
     assert {*helped} == {each.name for each in families()}
 
 
-def test_it_tells_what_is_so(full_broker):
+def test_metric_values_match_the_state_of_the_broker(full_broker):
     series = full_broker.series()
 
     def value(name, **wanted):
@@ -177,7 +177,7 @@ def test_it_tells_what_is_so(full_broker):
     assert value("ottla_transaction_marker_phase_seconds_count") == 1
 
 
-def test_a_group_that_reads_committed_lags_behind_what_it_may_read_and_no_further(full_broker):
+def test_the_stable_lag_of_a_group_excludes_open_transactions(full_broker):
     commit(full_broker.broker, (LEDGER, 1, 0))
     place = {"consumergroup": "g", "topic": LEDGER, "partition": 1}
     assert full_broker.value("kafka_consumergroup_lag", **place) == 1
@@ -301,7 +301,7 @@ OTHERS_NAMES = ("kafka_",)
 """Whose rules differ: kafka_exporter has `_sum`, jmx_exporter capitals."""
 
 
-def test_promtool_has_nothing_to_say_about_names_of_ours(full_broker):
+def test_promtool_finds_no_fault_outside_kafka_metric_names(full_broker):
     promtool = shutil.which(os.environ.get("OTTLA_TEST_PROMTOOL", "promtool"))
     if promtool is None:
         pytest.skip("needs promtool of Prometheus, on the PATH or in OTTLA_TEST_PROMTOOL")

@@ -41,7 +41,7 @@ def test_a_token_is_described_where_there_is_one():
     assert document["components"]["securitySchemes"][next(iter(scheme))] == {"type": "http", "scheme": "bearer"}
 
 
-def test_what_each_port_has_is_described_too():
+def test_the_built_in_routes_of_a_port_are_described():
     routes = with_description(own_routes(None, None, 0, ""), has_token=False)
     patterns = {route.pattern for route in routes}
     assert patterns >= {"/v1/broker", "/v1/loglevel", "/openapi.json"}

@@ -41,7 +41,7 @@ def test_there_is_no_other_file(web, name):
     assert web.ask("GET", f"/page/{name}").status == 404
 
 
-def test_every_file_that_is_named_is_served_and_no_other_lies_there(web):
+def test_every_page_module_is_served_and_the_folder_has_no_other_file(web):
     assert {path.name for path in FOLDER.iterdir()} == {*MODULES, "index.html", "style.css", "icon.svg"}
     for name in MODULES:
         assert web.ask("GET", f"/page/{name}").headers["content-type"] == "text/javascript; charset=utf-8"

@@ -97,7 +97,7 @@ def test_an_open_transaction_with_its_partitions_and_what_it_waits_for(picture):
     assert states == {"anybody": "Empty", "txn": "CompleteCommit"}
 
 
-def test_the_oldest_come_first_and_the_rest_is_counted(picture):
+def test_transactions_are_listed_oldest_first_up_to_a_limit(picture):
     for name in ("c", "a", "b"):
         Producer(picture.broker, name).begin(0)
         picture.broker.advance(10)
@@ -124,7 +124,7 @@ def test_a_question_that_makes_no_sense_is_refused(picture, target):
     assert picture.get(target, status=400)["error"]
 
 
-def test_what_an_open_transaction_holds_back_comes_first_with_who_waits(picture):
+def test_a_partition_held_back_is_listed_first_with_its_waiting_fetches(picture):
     picture.broker.create_topic("a-first")
     producer = Producer(picture.broker)
     producer.begin(0)
@@ -156,7 +156,7 @@ def test_why_a_partition_is_held_back_and_what_ends_it(picture):
     assert "nothing is held back" in picture.get(f"/v1/partitions/{LEDGER}/0/why")["text"]
 
 
-def test_what_no_coordinator_knows_is_called_forgotten(picture):
+def test_a_transaction_missing_at_its_coordinator_is_called_forgotten(picture):
     producer = Producer(picture.broker)
     producer.begin(0)
     for shard in picture.broker.transactions.shards():
@@ -209,7 +209,7 @@ def test_an_offset_that_is_pending_in_a_transaction(picture):
 @pytest.mark.parametrize(
     "share", [b"", b"\x00", b"\xff" * 20, struct.pack(">hi", 0, 2**31 - 1), struct.pack(">hihi", 0, 1, 0, 2**31 - 1)]
 )
-def test_an_assignment_of_nonsense_is_shown_as_none(picture, share):
+def test_a_malformed_assignment_is_listed_as_empty(picture, share):
     member = Member(picture.broker)
     member.join()
     member.sync((member, share))
@@ -255,7 +255,7 @@ def test_a_transaction_that_times_out(picture):
     assert sorted(told) == ["begun", "completed", "marker", "partition", "prepared", "timed_out"]
 
 
-def test_the_stream_tells_what_happens_and_an_overview_each_second(picture):
+def test_the_stream_sends_each_event_and_an_overview_every_second(picture):
     follower = picture.follow()
     assert "Content-Type: text/event-stream" in follower.head
     ((event, overview),) = follower.news(0.1)
@@ -268,7 +268,7 @@ def test_the_stream_tells_what_happens_and_an_overview_each_second(picture):
     assert told[-1][1]["bucket"]["open"] == 1
 
 
-def test_who_was_away_is_told_what_he_missed(picture):
+def test_a_stream_since_a_sequence_number_sends_the_missed_events(picture):
     producer = Producer(picture.broker)
     producer.begin(0)
     last = picture.get("/v1/history")["events"][-1]["seq"]
@@ -279,7 +279,7 @@ def test_who_was_away_is_told_what_he_missed(picture):
     assert [data["seq"] for event, data in again.news() if event == "txn"] == [1, 2, 3, 4, 5]
 
 
-def test_what_is_left_out_is_a_gap(picture):
+def test_events_that_were_not_recorded_are_reported_as_a_gap(picture):
     follower = picture.follow()
     follower.news(0.1)
     for number in range(30_000):
@@ -290,7 +290,7 @@ def test_what_is_left_out_is_a_gap(picture):
     assert len([event for event, _ in told if event == "txn"]) == picture.events.next_seq - 1
 
 
-def test_who_reads_too_slowly_is_told_how_much_he_missed(picture, monkeypatch):
+def test_events_missed_by_a_slow_reader_are_reported_as_a_gap(picture, monkeypatch):
     monkeypatch.setattr("ottla.broker.events.MOST_EVENTS", 500)
     follower = picture.follow()
     follower.visitor.transport.takes = 0
@@ -305,7 +305,7 @@ def test_who_reads_too_slowly_is_told_how_much_he_missed(picture, monkeypatch):
     assert seqs == [1, *range(1_001, 1_501)]
 
 
-def test_who_reads_nothing_is_cut_off_and_holds_little(picture):
+def test_a_follower_that_reads_nothing_is_cut_off_with_little_buffered(picture):
     follower = picture.follow()
     follower.visitor.transport.takes = 0
     for number in range(1_500):
@@ -323,7 +323,7 @@ def test_there_are_only_so_many_streams_and_a_place_is_free_when_one_ends(pictur
     assert "close one" in picture.get("/v1/events", status=503)["error"]
 
 
-def test_hostile_names_come_as_they_are_and_never_too_long(picture):
+def test_hostile_names_are_returned_unchanged_or_cut_to_256_characters(picture):
     names = ['"><script>alert(1)</script>', "\u2028\x00\n\r\t\x1b[31m", "é" * 5_000, "𝒳" * 300]
     follower = picture.follow()
     for name in names:

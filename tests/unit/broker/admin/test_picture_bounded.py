@@ -64,7 +64,7 @@ def crowd():
         "/v1/export",
     ],
 )
-def test_an_answer_of_many_rows_holds_nobody(crowd, target):
+def test_a_reply_of_many_rows_is_bounded_and_made_in_turn_budgets(crowd, target):
     visitor = crowd.web.connect()
 
     def ask():
@@ -80,7 +80,7 @@ def test_an_answer_of_many_rows_holds_nobody(crowd, target):
     visitor.hang_up()
 
 
-def test_what_was_left_out_is_said(crowd):
+def test_rows_that_are_left_out_are_counted_in_the_reply(crowd):
     transactions = crowd.get("/v1/transactions?limit=1000")
     assert (transactions["total"], transactions["left_out"]) == (MANY + 1, MANY - 999)
     first = transactions["transactions"][0]

@@ -25,7 +25,7 @@ def refusals(picture):
     return picture.get("/v1/refusals")["refusals"]
 
 
-def test_a_producer_whose_place_was_taken_is_shown_and_is_a_mark_in_the_history(picture):
+def test_a_fenced_producer_is_listed_and_recorded_in_the_history(picture):
     old = Producer(picture.broker)
     Producer(picture.broker)
     assert old.end() == E.PRODUCER_FENCED
@@ -39,7 +39,7 @@ def test_a_producer_whose_place_was_taken_is_shown_and_is_a_mark_in_the_history(
     assert sum(bucket["fenced"] for bucket in history["buckets"]) == 1
 
 
-def test_what_is_refused_again_is_counted_in_its_row_and_the_latest_comes_first(picture):
+def test_repeated_refusals_share_a_row_with_a_count_latest_first(picture):
     producer = Producer(picture.broker)
     for _ in range(3):
         assert producer.end() == E.INVALID_TXN_STATE
@@ -51,7 +51,7 @@ def test_what_is_refused_again_is_counted_in_its_row_and_the_latest_comes_first(
     assert [event["kind"] for event in picture.get("/v1/history")["events"]] == ["refused"] * 3
 
 
-def test_rows_of_a_request_that_are_refused_are_shown_by_the_first(picture):
+def test_a_request_with_refused_rows_is_listed_with_its_first_error(picture):
     producer = Producer(picture.broker)
     assert set(producer.add(("nothing", [0, 1])).values()) == {E.UNKNOWN_TOPIC_OR_PARTITION}
     rows = [{"partition_index": 7, "committed_offset": 1, "committed_metadata": ""}]
@@ -64,7 +64,7 @@ def test_rows_of_a_request_that_are_refused_are_shown_by_the_first(picture):
     assert offsets["reason"] == f"group_id {OF_NOBODY['group_id']}"
 
 
-def test_what_sound_clients_are_told_in_the_course_of_things_is_not_shown(picture):
+def test_routine_errors_such_as_member_id_required_are_not_listed(picture):
     producer = Producer(picture.broker)
     producer.begin(0)
     assert producer.init(4).error_code == E.NONE
@@ -83,7 +83,7 @@ def test_what_sound_clients_are_told_in_the_course_of_things_is_not_shown(pictur
     assert refusals(picture) == []
 
 
-def test_a_connection_that_is_closed_for_what_it_sent_is_shown(picture):
+def test_a_connection_closed_for_a_bad_request_header_is_listed(picture):
     client = picture.broker.client()
     client.send_bytes(b"\x00\x00\x00\x0a\x00\x00\x00\x63" + bytes(6))
     assert client.closed
@@ -92,7 +92,7 @@ def test_a_connection_that_is_closed_for_what_it_sent_is_shown(picture):
     assert "v99: bad request header" in row["reason"]
 
 
-def test_names_of_any_length_and_of_nobody_are_shown_and_cut(picture):
+def test_a_long_transactional_id_is_cut_and_an_empty_one_is_null(picture):
     asked = {"producer_id": 1, "producer_epoch": 0, "committed": True}
     picture.broker.call(K.END_TXN, 3, transactional_id="x" * 9_000, **asked)
     picture.broker.call(K.END_TXN, 3, transactional_id="", **asked)

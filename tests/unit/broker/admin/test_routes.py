@@ -41,7 +41,7 @@ def test_methods_of_one_path_may_name_its_parts_differently():
     assert ROUTER.match("DELETE", "/v1/faults/7").parameters == {"fault": "7"}
 
 
-def test_what_is_written_out_goes_before_what_is_named():
+def test_a_literal_route_matches_before_one_with_parameters():
     assert ROUTER.match("GET", "/v1/faults/points").route.pattern == "/v1/faults/points"
 
 
@@ -49,7 +49,7 @@ def test_a_name_in_a_path_may_have_any_character_escaped():
     assert ROUTER.match("GET", "/v1/faults/a%2Fb%20%C3%A9").parameters == {"id": "a/b é"}
 
 
-def test_head_is_asked_of_what_get_is_asked_of():
+def test_head_matches_the_route_of_get():
     assert ROUTER.match("HEAD", "/v1/faults").route.method == "GET"
 
 
@@ -57,7 +57,7 @@ def test_head_is_asked_of_what_get_is_asked_of():
     "target",
     ["/v1", "/v1/", "/v1/faults/", "//v1/faults", "/v1/faults/7/", "/v1/../faults", "/../../etc/passwd", "/V1"],
 )
-def test_a_path_that_is_not_there_says_where_to_look(target):
+def test_an_unknown_path_gets_404_with_a_pointer_to_openapi_json(target):
     error = catch_error("GET", target)
     assert (error.status, error.message) == (
         404,
@@ -69,7 +69,7 @@ def test_dots_in_a_path_are_a_name_like_any_other():
     assert ROUTER.match("GET", "/v1/faults/%2e%2e%2f%2e%2e").parameters == {"id": "../.."}
 
 
-def test_a_method_that_is_not_there_says_which_are():
+def test_an_unsupported_method_gets_405_with_the_allowed_ones():
     error = catch_error("PATCH", "/v1/faults")
     assert (error.status, error.headers) == (405, (("Allow", "GET, HEAD, POST"),))
     assert error.message == "/v1/faults takes GET, HEAD, POST, not PATCH"

@@ -82,7 +82,7 @@ def read_trace(tracer, visitor):
     return lines_of(visitor)[1:]
 
 
-def test_a_request_and_its_reply_are_told_with_what_matters(tracer):
+def test_a_request_and_its_reply_are_traced_with_their_fields(tracer):
     visitor = tracer.listen("?api=endtxn")
     producer = tracer.init()
     tracer.end(producer.producer_id, 7)
@@ -98,7 +98,7 @@ def test_a_request_and_its_reply_are_told_with_what_matters(tracer):
     assert answered["time_ms"] >= asked["time_ms"] > 0
 
 
-def test_of_records_their_header_is_told(tracer):
+def test_produced_records_are_traced_by_their_batch_header(tracer):
     visitor = tracer.listen("?api=Produce")
     records = batch(3, producer_id=4, producer_epoch=0, base_sequence=0)
     produce(tracer.broker, records, LEDGER, 1)
@@ -112,7 +112,7 @@ def test_of_records_their_header_is_told(tracer):
     assert answered["fields"]["responses"][0]["partition_responses"][0]["base_offset"] == 0
 
 
-def test_a_transactional_id_is_told_from_others_and_from_other_names(tracer):
+def test_the_transactional_id_filter_matches_no_other_id_or_group(tracer):
     visitor = tracer.listen(f"?transactional_id={TXN}")
     other = tracer.init("txn-2")
     own = tracer.init()
@@ -132,7 +132,7 @@ def test_a_transactional_id_is_told_from_others_and_from_other_names(tracer):
     assert len(told) == 8
 
 
-def test_a_group_is_told_from_others(tracer):
+def test_the_group_filter_matches_no_other_group(tracer):
     visitor = tracer.listen("?group=g")
     for group in ("g", "gg"):
         tracer.broker.call(K.OFFSET_FETCH, 7, group_id=group, topics=None, require_stable=False)
@@ -156,7 +156,7 @@ def test_an_api_that_there_is_not_is_refused(tracer):
     assert reply.value["error"] == "There is no API EndTx: did you mean EndTxn?"
 
 
-def test_nobody_is_heard_when_nobody_listens(tracer):
+def test_requests_are_observed_only_while_a_trace_is_open(tracer):
     assert tracer.observer.on_request is None
     first, second = tracer.listen(), tracer.listen()
     first.hang_up()
@@ -165,7 +165,7 @@ def test_nobody_is_heard_when_nobody_listens(tracer):
     assert tracer.observer.on_request is None
 
 
-def test_who_takes_nothing_is_cut_off_and_heard_no_more(tracer):
+def test_a_reader_that_reads_nothing_is_cut_off_and_unregistered(tracer):
     visitor = tracer.listen()
     visitor.transport.takes = 0
     tracer.end(0, 0)
@@ -173,7 +173,7 @@ def test_who_takes_nothing_is_cut_off_and_heard_no_more(tracer):
     assert visitor.transport.aborted and tracer.observer.on_request is None
 
 
-def test_a_slow_reader_is_told_how_much_is_missing_and_nobody_waits_for_him(tracer, monkeypatch):
+def test_a_slow_reader_gets_the_number_of_dropped_lines(tracer, monkeypatch):
     monkeypatch.setattr(listening, "MOST_WAITING", 5)
     visitor = tracer.listen("?api=EndTxn")
     visitor.transport.takes = 0
@@ -206,7 +206,7 @@ def test_only_a_few_may_listen_when_many_ask_at_once(tracer):
     assert (statuses.count(b"200"), statuses.count(b"409")) == (MOST_LISTENERS, 60 - MOST_LISTENERS)
 
 
-def test_who_asks_for_the_head_alone_takes_no_place(tracer):
+def test_head_on_a_trace_does_not_count_as_a_listener(tracer):
     for _ in range(MOST_LISTENERS + 1):
         visitor = tracer.web.connect()
         visitor.send(request("HEAD", "/v1/trace"))
@@ -214,7 +214,7 @@ def test_who_asks_for_the_head_alone_takes_no_place(tracer):
     assert tracer.observer.on_request is None
 
 
-def test_secrets_are_not_told(tracer, caplog):
+def test_secrets_are_hidden_in_the_trace_and_the_log(tracer, caplog):
     caplog.set_level("DEBUG", logger="ottla")
     visitor = tracer.listen("?verbose=true")
     rows = [("retention.ms", "60000"), ("ssl.key.password", "hunter2"), ("plugin.thing", "hunter2")]
@@ -232,7 +232,7 @@ def test_secrets_are_not_told(tracer, caplog):
     assert refused["kind"] == "reply" and refused["errors"] == ["ILLEGAL_SASL_STATE"]
 
 
-def test_what_is_no_request_harms_nobody(tracer):
+def test_malformed_requests_close_the_connection_and_not_the_trace(tracer):
     visitor = tracer.listen()
     header = encode_request_header(RequestHeader(K.END_TXN, 3, 9, "client"))
     for frame in (b"", b"\0\1", header + b"\xff\xff", encode_request_header(RequestHeader(99, 1, 9, "x"))):
@@ -283,7 +283,7 @@ def name_of(topic_id):
 
 
 @pytest.mark.parametrize("key", TABLE, ids=lambda key: K(key).title)
-def test_every_version_of_every_message_is_told(key):
+def test_every_version_of_every_message_can_be_described(key):
     api = TABLE[key]
     for version in range(api.min_version, api.max_version + 1):
         content = codec.request_class(key)(version=version).encode(version=version)
@@ -312,7 +312,7 @@ class InFile:
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_a_fetch_reply_is_told_without_its_records(version):
+def test_a_fetch_reply_is_traced_without_its_records(version):
     small, large = batch(2, base_offset=5), batch(1, base_offset=9, producer_id=3, producer_epoch=1, base_sequence=0)
     large += bytes(5_000)
     rows = [
@@ -338,7 +338,7 @@ def test_a_fetch_reply_is_told_without_its_records(version):
     assert fourth == {"partition_index": 3, "error_code": "OFFSET_OUT_OF_RANGE"}
 
 
-def test_of_many_rows_the_first_are_told():
+def test_only_the_first_rows_of_a_message_are_traced_and_others_counted():
     rows = [{"index": index, "records": None} for index in range(40)]
     asked = {"transactional_id": None, "acks": 1, "timeout_ms": 1}
     made = message(K.PRODUCE, 9, **asked, topic_data=[{"name": LEDGER, "partition_data": rows}])

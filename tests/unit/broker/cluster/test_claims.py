@@ -33,7 +33,7 @@ class Line:
         return not self.claims._lines and not self.bugs
 
 
-def test_changes_of_one_name_come_one_after_the_other_in_their_order(line):
+def test_changes_of_one_name_run_one_at_a_time_in_arrival_order(line):
     for what in ("first", "second", "third"):
         line.ask(what, "a")
     assert list(line.began) == ["first"]
@@ -76,7 +76,7 @@ def test_two_changes_of_the_same_names_do_not_wait_for_each_other(line):
     assert line.nothing_is_left()
 
 
-def test_who_follows_the_holder_comes_before_all_who_wait(line):
+def test_a_follower_of_the_holder_runs_before_waiting_changes(line):
     line.ask("holder", "a")
     line.ask("waiting", "a")
     line.began["follower"] = line.claims.follow("a")

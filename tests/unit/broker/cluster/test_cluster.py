@@ -21,7 +21,7 @@ from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id
 
 
-def test_nobody_may_create_a_topic_that_is_the_metadata_log(parts):
+def test_a_topic_named_like_the_metadata_log_is_refused(parts):
     error, message = parts.cluster.name_problem("__cluster_metadata")
     assert error is ErrorCode.INVALID_REQUEST
     assert "__cluster_metadata" in message
@@ -140,7 +140,7 @@ def test_topics_and_producer_ids_survive_a_power_loss(parts, seed):
     assert next_producer_id(parts.cluster) > max(used)
 
 
-def test_producer_ids_that_the_logs_know_are_not_handed_out_when_the_metadata_is_gone(parts):
+def test_producer_ids_found_in_logs_are_not_reused_if_metadata_is_lost(parts):
     create_topic(parts.cluster, "ledger", 1)
     owner = {"producer_id": 2_500, "producer_epoch": 0, "base_sequence": 0}
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=parts.clock.now_ms(), **owner))

@@ -120,7 +120,7 @@ def test_of_many_topics_some_are_applied_before_the_others_are_logged(caller, mo
     assert codes(created) == [E.NONE] * 25
 
 
-def test_of_two_who_create_one_name_at_once_the_second_is_told_that_it_exists(caller):
+def test_the_second_concurrent_creation_of_a_topic_gets_already_exists(caller):
     one, other = caller.create("ledger", "a"), caller.create("b", "ledger")
     caller.end_sync()
     assert codes(one) == [E.NONE] * 2 and other == []
@@ -136,7 +136,7 @@ def test_names_that_collide_are_decided_one_after_the_other(caller):
     assert codes(other) == [E.INVALID_TOPIC_EXCEPTION]
 
 
-def test_a_topic_is_there_until_its_deletion_is_durable_and_then_gone_in_one_step(caller):
+def test_all_partitions_are_removed_once_the_deletion_is_durable(caller):
     create_topic(caller.broker.cluster, "ledger", 3)
     caller.broker.settle()
     partition = caller.broker.cluster.partition("ledger", 2)
@@ -163,7 +163,7 @@ def test_a_name_is_free_when_nothing_of_the_deleted_topic_is_left(caller):
     assert parts.cluster.partition("ledger", 0).topic_id == parts.cluster.topics["ledger"].topic_id
 
 
-def test_a_deletion_goes_on_over_many_turns_and_others_go_between(caller):
+def test_a_deletion_renames_its_directories_over_many_turns(caller):
     parts = caller.broker
     create_topic(parts.cluster, "wide", 8)
     parts.settle()
@@ -198,7 +198,7 @@ def test_a_deletion_that_was_killed_before_its_directories_moved_is_one_all_the_
     assert not [name for name in parts.directories() if name in ("gone-0", "gone-1")]
 
 
-def test_a_stop_takes_the_directories_away_that_a_deletion_has_not_come_to(caller):
+def test_a_stop_renames_the_remaining_directories_of_a_deletion(caller):
     parts = caller.broker
     create_topic(parts.cluster, "gone", 4)
     parts.settle()
@@ -218,7 +218,7 @@ def test_a_stop_takes_the_directories_away_that_a_deletion_has_not_come_to(calle
     assert [name for name in left if name.startswith("gone")] == [name for name in left if name.endswith("-delete")]
 
 
-def test_a_change_goes_on_when_its_client_is_gone(caller):
+def test_a_change_is_completed_after_its_client_disconnects(caller):
     caller.create("ledger")
     caller.activity.discard()
     caller.end_sync()
@@ -274,7 +274,7 @@ def test_no_producer_id_is_given_out_of_a_block_that_is_not_durable(caller):
     assert got == [True] and controller.next_producer_id() == 0
 
 
-def test_the_next_block_is_asked_for_before_the_last_one_is_used_up(caller):
+def test_the_next_producer_id_block_is_reserved_before_the_last_runs_out(caller):
     controller = caller.broker.cluster.controller
     reserve_producer_ids(caller.broker.cluster)
     caller.broker.settle()
@@ -296,7 +296,7 @@ def test_without_a_block_that_can_be_logged_there_is_no_producer_id(caller):
     assert controller.next_producer_id() is None
 
 
-def test_nobody_waits_for_a_block_of_producer_ids_that_is_durable_at_once(parts, monkeypatch):
+def test_a_producer_id_block_durable_at_once_is_available_at_once(parts, monkeypatch):
     def flush(_, partition):
         partition.complete_flush(partition.log_end_offset)
 

@@ -91,12 +91,12 @@ def update(parts):
     return send
 
 
-def test_a_new_directory_has_the_level_that_the_configuration_says(parts):
+def test_a_new_directory_has_the_default_feature_levels(parts):
     assert parts.cluster.image.features == {MV: 30, TV: 2}
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_every_version_of_the_request_changes_the_level_for_good(parts, update, version):
+def test_a_feature_level_set_by_any_version_survives_a_restart(parts, update, version):
     for level, kind in ((1, SAFE), (0, UNSAFE), (2, UP)):
         answer = update(max(version, 1) if kind != UP else version, (TV, level, kind))
         assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)

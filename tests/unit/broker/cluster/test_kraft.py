@@ -146,7 +146,7 @@ def test_broken_snapshot_is_refused_by_name(kafkas):
         (27, "RegisterController", False),
     ],
 )
-def test_what_protected_a_cluster_and_does_not_here_is_a_warning(kafkas, caplog, number, name, protects):
+def test_ignored_records_are_a_warning_only_if_they_protect_a_cluster(kafkas, caplog, number, name, protects):
     kafkas.write(log_of([*BASE], [bytes([1, number, 0])]))
     with caplog.at_level(logging.INFO):
         kafkas.start()
@@ -197,7 +197,7 @@ def test_large_batches_and_transactions_are_read_in_short_steps():
     assert max(steps) <= 2_000.0 < 16_000.0 < sum(steps)
 
 
-def test_ours_goes_behind_kafkas_in_an_epoch_of_its_own_and_stays_in_it(kafkas):
+def test_ottla_appends_records_in_an_epoch_of_its_own(kafkas):
     log = log_of((leader_change(1),), [*BASE], [m.BeginTransactionRecord(), m.TopicRecord("half", AUDIT)])
     kafkas.write(log)
     cluster = kafkas.start()
@@ -265,14 +265,14 @@ def test_bootstrap_records_are_taken_where_there_is_no_metadata(kafkas):
     assert (first, last) == (m.BeginTransactionRecord("Bootstrap records"), m.EndTransactionRecord())
 
 
-def test_bootstrap_records_that_a_kill_cut_short_are_begun_anew(kafkas):
+def test_bootstrap_records_interrupted_by_a_kill_are_written_again(kafkas):
     (kafkas.directory / "bootstrap.checkpoint").write_bytes(build_snapshot([], values(*BASE), 7))
     kafkas.write(log_of([m.BeginTransactionRecord("Bootstrap records"), *BASE[:2]]))
     assert kafkas.start().topics["ledger"].leader_epochs == [4]
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_partition_without_metadata_is_led_in_the_epoch_that_clients_are_told(kafkas, clean):
+def test_a_partition_without_metadata_gets_an_epoch_above_its_log(kafkas, clean):
     kafkas.write()
     (kafkas.directory / "ledger-0" / f"{0:020d}.log").write_bytes(log_of([NO_OP]))
     (kafkas.directory / "ledger-0" / "leader-epoch-checkpoint").write_text("0\n1\n5 0\n")
@@ -339,7 +339,7 @@ def snapshot_of(parts):
     parts.settle()
 
 
-def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, parts, monkeypatch):
+def test_snapshots_keep_kafka_records_that_ottla_does_not_use(kafkas, parts, monkeypatch):
     monkeypatch.setattr(
         SideFiles, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
     )
@@ -369,7 +369,7 @@ def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, par
     assert [after.quorum[kind] for kind in sorted(after.quorum)] == [*voters]
 
 
-def test_files_at_rest_are_read_as_the_log_is():
+def test_metadata_files_are_read_offline_and_gaps_are_refused():
     image = MetadataImage()
     files = {"00000000000000000000.log": log_of([*BASE]), "00000000000000000003.log": log_of([NO_OP], base_offset=3)}
     assert read_metadata(files, image).skipped == {20: 1}

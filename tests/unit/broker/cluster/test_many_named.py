@@ -89,7 +89,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_rows_are_looked_through_in_shares(parts, ask, asked):
+def test_requests_of_many_names_are_processed_in_turn_budgets(parts, ask, asked):
     key, version, fields = ASKED[asked]
     before_us, parts.turns.most_us = parts.turns.charged_us, 0.0
     ask(key, version, **fields)
@@ -97,7 +97,7 @@ def test_rows_are_looked_through_in_shares(parts, ask, asked):
     assert parts.turns.most_us < 2 * SHARE_US
 
 
-def test_replaced_configs_are_looked_through_in_shares(parts, ask):
+def test_alter_configs_of_many_names_is_processed_in_turn_budgets(parts, ask):
     configs = [{"name": f"x{number}", "value": "1"} for number in range(MANY)]
     row = {"resource_type": 2, "resource_name": "t", "configs": configs}
     before_us, parts.turns.most_us = parts.turns.charged_us, 0.0

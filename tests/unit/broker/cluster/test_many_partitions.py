@@ -52,7 +52,7 @@ def fill_topic(parts):
         produce(parts.cluster.partition("t", index))
 
 
-def test_after_a_clean_stop_partitions_are_opened_when_they_are_asked_for(parts):
+def test_after_a_clean_stop_partitions_are_opened_on_first_use(parts):
     fill_topic(parts)
     parts.stop()
     parts.disk = WatchedDisk()
@@ -62,14 +62,14 @@ def test_after_a_clean_stop_partitions_are_opened_when_they_are_asked_for(parts)
     assert {path.rpartition("/data/")[2].partition("/")[0] for path in list_paths(parts, "t")} == {"t-3"}
 
 
-def test_after_a_crash_every_partition_is_recovered_before_anybody_asks(parts):
+def test_after_a_crash_every_partition_is_recovered_at_the_start(parts):
     fill_topic(parts)
     parts.kill()
     parts.start()
     assert [partition.log_end_offset for partition in parts.cluster.partitions()] == [1] * 5
 
 
-def test_what_nobody_asks_for_is_opened_later(parts):
+def test_unused_partitions_are_opened_one_by_one_after_the_start(parts):
     fill_topic(parts)
     parts.stop()
     parts.start()
@@ -86,7 +86,7 @@ def test_what_nobody_asks_for_is_opened_later(parts):
     assert [partition.log_end_offset for partition in parts.cluster.partitions()] == [1] * 5
 
 
-def test_a_partition_that_finds_no_descriptor_is_opened_by_who_asks_next(parts, monkeypatch):
+def test_a_partition_without_a_free_descriptor_is_opened_at_the_next_use(parts, monkeypatch):
     fill_topic(parts)
     parts.stop()
     parts.start()
@@ -102,7 +102,7 @@ def test_a_partition_that_finds_no_descriptor_is_opened_by_who_asks_next(parts, 
     produce(parts.cluster.partition("t", 3))
 
 
-def test_a_coordinator_s_partition_that_finds_no_descriptor_is_not_taken_for_empty(parts, monkeypatch):
+def test_an_unopenable_coordinator_log_takes_the_directory_offline(parts, monkeypatch):
     name = create_internal_topic(parts.cluster, "__transaction_state").name
     assert parts.cluster.partition(name, 0).offline is None
     parts.stop()
@@ -117,7 +117,7 @@ def test_a_coordinator_s_partition_that_finds_no_descriptor_is_not_taken_for_emp
     assert "Too many open files" in parts.logs.offline
 
 
-def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(parts):
+def test_an_unopened_topic_is_deleted_with_its_directories(parts):
     fill_topic(parts)
     parts.stop()
     parts.start()
@@ -127,7 +127,7 @@ def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(parts):
     assert all(name.endswith("-delete") for name in names)
 
 
-def test_checkpoints_keep_what_they_say_of_partitions_that_nobody_opened(parts):
+def test_checkpoints_keep_the_offsets_of_unopened_partitions(parts):
     fill_topic(parts)
     parts.stop()
     parts.start()
@@ -169,7 +169,7 @@ def sizes(parts, count=5):
     return told
 
 
-def test_sizes_are_told_without_opening_anything(parts):
+def test_sizes_are_reported_without_opening_partitions(parts):
     fill_topic(parts)
     produce(parts.cluster.partition("t", 2))
     opened = [partition.log.size_bytes for partition in parts.cluster.partitions()]
@@ -212,7 +212,7 @@ def test_sizes_that_cannot_be_read_are_left_out_and_take_the_directory_offline(p
     assert "Input/output error" in parts.logs.offline
 
 
-def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_size(parts, monkeypatch):
+def test_a_partition_deleted_while_it_is_measured_has_no_size(parts, monkeypatch):
     fill_topic(parts)
     parts.stop()
     parts.start()
@@ -226,7 +226,7 @@ def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_size(parts, mo
 
 
 @pytest.mark.parametrize(("took_us", "opened"), [(0.0, 3), (SHARE_US, 0)])
-def test_who_opens_partitions_rests_when_a_look_at_their_directories_takes_long(parts, monkeypatch, took_us, opened):
+def test_opening_partitions_yields_if_listing_directories_is_slow(parts, monkeypatch, took_us, opened):
     """The duration of a system call is not known in advance, so the clock measures what is charged. Other handlers
     also run between reading the directories and opening the partitions."""
     fill_topic(parts)

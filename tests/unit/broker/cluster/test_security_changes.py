@@ -77,7 +77,7 @@ def test_every_kind_is_in_force_and_outlives_a_kill(parts):
     assert parts.cluster.image == image
 
 
-def test_what_is_removed_is_gone_and_stays_so(parts):
+def test_removed_security_entries_stay_removed_after_a_kill(parts):
     given = [acl(1), acl(2), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1.5, False)]
     change_security(parts.cluster, given)
     removed = [
@@ -93,14 +93,14 @@ def test_what_is_removed_is_gone_and_stays_so(parts):
     assert (image.acls, image.scram_credentials, image.client_quotas) == ({acl(2).id: acl(2)}, {}, {})
 
 
-def test_quotas_that_somebody_holds_do_not_change_under_him(parts):
+def test_a_quota_change_does_not_modify_quotas_read_before(parts):
     change_security(parts.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 1.5, False)])
     held = parts.cluster.image.client_quotas[BY_ID_AND_USER]
     change_security(parts.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 2.5, False)])
     assert held == {RATE: 1.5}
 
 
-def test_a_change_is_in_force_when_it_is_durable_and_told_before_it_is_answered(changes):
+def test_a_security_change_is_applied_when_durable_even_without_its_client(changes):
     answers = changes.begin(lambda: _of(acl(1), USER), ACLS)
     changes.broker.settle()
     assert (answers, changes.heard, changes.broker.cluster.image.acls) == ([], [], {})
@@ -110,7 +110,7 @@ def test_a_change_is_in_force_when_it_is_durable_and_told_before_it_is_answered(
     assert changes.heard == [(acl(1), USER)]
 
 
-def test_what_is_decided_rests_on_what_was_claimed_before(changes):
+def test_a_second_security_change_waits_for_the_first_and_sees_it(changes):
     seen = []
 
     async def second():
@@ -125,7 +125,7 @@ def test_what_is_decided_rests_on_what_was_claimed_before(changes):
     assert (seen, answers) == ([{acl(1).id: acl(1)}], [None])
 
 
-def test_nothing_decided_is_nothing_logged(changes):
+def test_an_empty_security_change_writes_no_record(changes):
     before = changes.broker.cluster.metadata_log.partition.log_end_offset
     answers = changes.begin(lambda: _of(), ACLS)
     changes.broker.settle()
@@ -133,7 +133,7 @@ def test_nothing_decided_is_nothing_logged(changes):
     assert changes.broker.cluster.metadata_log.partition.log_end_offset == before
 
 
-def test_many_entries_are_one_batch_and_told_in_shares(changes, monkeypatch):
+def test_many_entries_are_one_batch_and_reach_listeners_in_parts(changes, monkeypatch):
     monkeypatch.setattr(controller, "CONFIG_US", 11.0)
     first = changes.broker.cluster.metadata_log.partition.log_end_offset
     many = [acl(number) for number in range(450)]
@@ -145,7 +145,7 @@ def test_many_entries_are_one_batch_and_told_in_shares(changes, monkeypatch):
     assert answers == [None]
 
 
-def test_what_cannot_be_synced_is_not_in_force_and_told_to_nobody(changes):
+def test_a_security_change_that_fails_to_sync_is_not_applied(changes):
     answers = changes.begin(lambda: _of(acl(1)), ACLS)
     changes.broker.settle()
     changes.end_sync(OSError(errno.EIO, "Input/output error"))
@@ -154,7 +154,7 @@ def test_what_cannot_be_synced_is_not_in_force_and_told_to_nobody(changes):
     assert (changes.heard, changes.broker.cluster.image.acls) == ([], {})
 
 
-def test_the_log_tells_each_change_without_a_secret(parts, caplog):
+def test_security_changes_are_logged_without_secrets(parts, caplog):
     removed = [
         RemoveAccessControlEntryRecord(acl(1).id),
         RemoveAccessControlEntryRecord(acl(2).id),

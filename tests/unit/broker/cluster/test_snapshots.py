@@ -105,14 +105,14 @@ def image_of(path):
     return image
 
 
-def test_a_snapshot_says_what_the_log_says(parts):
+def test_a_snapshot_contains_the_same_metadata_as_the_log(parts):
     fill(parts)
     path = take_snapshot(parts)
     assert image_of(path) == parts.cluster.image
     assert parse_snapshot_name(path.name).end_offset == parts.cluster.metadata_offset
 
 
-def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(parts):
+def test_changes_during_a_snapshot_are_not_part_of_it(parts):
     fill(parts)
     before = image_of(take_snapshot(parts))
     files(parts)[0].unlink()
@@ -129,7 +129,7 @@ def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(parts):
     assert image_of(path) == before != parts.cluster.image
 
 
-def test_a_start_reads_the_snapshot_and_the_log_behind_it_alone(parts):
+def test_a_start_reads_only_the_snapshot_and_the_log_after_it(parts):
     fill(parts)
     path = take_snapshot(parts)
     create_topic(parts.cluster, "behind")
@@ -145,7 +145,7 @@ def test_a_start_reads_the_snapshot_and_the_log_behind_it_alone(parts):
     assert path.exists()
 
 
-def test_a_damaged_snapshot_is_told_and_the_log_is_read_instead(parts, caplog):
+def test_a_damaged_snapshot_is_logged_and_the_log_is_read_instead(parts, caplog):
     fill(parts)
     older = take_snapshot(parts)
     create_topic(parts.cluster, "late")
@@ -230,7 +230,7 @@ def names(parts, suffix):
     return sorted(path.name for path in (parts.directory / "__cluster_metadata-0").glob(f"*{suffix}"))
 
 
-def test_segments_that_the_snapshots_hold_go_and_the_rest_is_what_a_start_needs(parts):
+def test_a_broker_starts_after_segments_in_the_snapshot_are_deleted(parts):
     partition = roll_often(parts)
     grow(parts, *"abcdef")
     first = take_snapshot(parts)
@@ -255,7 +255,7 @@ def test_segments_that_the_snapshots_hold_go_and_the_rest_is_what_a_start_needs(
         assert names(parts, ".deleted") == []
 
 
-def test_the_log_stays_behind_the_oldest_snapshot_that_stays(parts):
+def test_the_log_starts_at_the_oldest_kept_snapshot(parts):
     partition = roll_often(parts)
     ends = []
     for name in "abc":
@@ -274,7 +274,7 @@ def raise_it(error):
     raise error
 
 
-def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_record(parts):
+def test_snapshots_expire_by_record_time_in_checks_once_a_minute(parts):
     grow(parts, "a")
     old = take_snapshot(parts)
     parts.clock.ms += 1_000
@@ -295,7 +295,7 @@ def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_reco
     assert left(10 * 60_000) == [new]
 
 
-def test_what_a_damaged_snapshot_would_replace_stays(parts, caplog):
+def test_a_damaged_snapshot_causes_no_deletion_until_a_sound_one_exists(parts, caplog):
     roll_often(parts)
     grow(parts, "a", "b")
     older = take_snapshot(parts)
@@ -317,7 +317,7 @@ def test_what_a_damaged_snapshot_would_replace_stays(parts, caplog):
     assert len(files(parts)) == 1 and files(parts)[0] not in (older, damaged)
 
 
-def test_segments_below_the_snapshot_may_be_gone_in_any_order(parts):
+def test_missing_segments_stop_a_start_only_without_a_sound_snapshot(parts):
     roll_often(parts)
     grow(parts, *"abcdefgh")
     path = take_snapshot(parts)
@@ -335,7 +335,7 @@ def test_segments_below_the_snapshot_may_be_gone_in_any_order(parts):
         parts.start()
 
 
-def test_what_the_snapshot_holds_is_not_missed_by_who_inspects_before_the_next_start(parts):
+def test_inspect_reports_missing_segments_only_without_a_snapshot(parts):
     roll_often(parts)
     grow(parts, *"abcdefgh")
     path = take_snapshot(parts)
@@ -375,7 +375,7 @@ def test_a_rename_that_fails_while_the_log_is_trimmed_costs_nothing(parts, monke
     assert set(parts.cluster.image.topics) == set("abcdefgh")
 
 
-def test_a_stop_in_the_middle_leaves_a_part_that_nobody_reads(parts):
+def test_a_stop_during_a_snapshot_leaves_a_part_file_removed_later(parts):
     fill(parts)
     taking = snapshots(parts)
     parts.turns.charge(SHARE_US)

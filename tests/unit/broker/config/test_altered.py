@@ -64,7 +64,7 @@ def test_one_bad_value_changes_nothing(name, value, word):
     assert found.problem.startswith(word)
 
 
-def test_configs_that_only_kafka_knows_are_kept_and_do_not_stand_in_the_way():
+def test_stored_configs_known_only_to_kafka_are_kept_and_can_be_deleted():
     own = {"remote.storage.enable": "false", "retention.ms": "1"}
     assert alter_topic(own, ("retention.ms", SET, "2")).values == {"retention.ms": "2"}
     assert alter_topic(own, ("remote.storage.enable", DELETE, None)).values == {"remote.storage.enable": None}
@@ -79,7 +79,7 @@ def test_replacement_takes_back_what_it_does_not_name():
     assert put(own, {"segment.ms": "x"}).values == {}
 
 
-def test_of_more_configs_than_there_are_the_first_without_a_meaning_is_told():
+def test_the_first_of_many_unknown_config_names_is_reported():
     names = ["retention.ms", *(f"x{number}" for number in range(1_000))]
     assert "x0" in alter_topic({}, *((name, SET, "1") for name in names)).problem
     assert "x0" in put({}, dict.fromkeys(names, "1")).problem

@@ -13,7 +13,7 @@ from ottla.protocol.errors import ErrorCode as E
 CONFIGS = {"1": {"log.retention.ms": "5000"}, "": {"log.retention.ms": "6000", "message.max.bytes": "70"}}
 
 
-def test_the_brokers_own_goes_before_the_clusters_and_that_before_what_it_was_started_with():
+def test_broker_configs_override_cluster_configs_and_static_ones():
     static = Config(message_max_bytes=80, num_partitions=3)
     config = in_force(static, 1, CONFIGS)
     assert (config.log_retention_ms, config.message_max_bytes, config.num_partitions) == (5000, 70, 3)
@@ -21,14 +21,14 @@ def test_the_brokers_own_goes_before_the_clusters_and_that_before_what_it_was_st
     assert in_force(static, 1, {}) == static
 
 
-def test_a_value_that_only_kafka_takes_is_shown_and_not_in_force():
+def test_an_unsupported_dynamic_value_is_described_but_not_in_force():
     config = in_force(Config(), 1, {"1": {"log.retention.ms": "-5", "listeners": "PLAINTEXT://:1", "x.y": "z"}})
     assert (config.log_retention_ms, config.listeners) == (Config().log_retention_ms, Config().listeners)
     shown = {entry.name: entry.value for entry in describe_broker(config)}
     assert shown["log.retention.ms"] == "-5"
 
 
-def test_the_value_of_a_config_that_nobody_knows_is_not_shown():
+def test_the_value_of_an_unknown_config_is_hidden_as_sensitive():
     config = in_force(Config(), 1, {"1": {"my.password": "secret"}, "": {"my.password": "other"}})
     (entry,) = (entry for entry in describe_broker(config) if entry.name == "my.password")
     assert (entry.value, entry.sensitive, entry.source) == (None, True, 2)
@@ -79,13 +79,13 @@ def test_every_level_is_described_the_one_in_force_first():
         ({"num.io.threads": "0"}, "Invalid value 0 for configuration num.io.threads: must be a whole number from 1"),
     ],
 )
-def test_what_cannot_change_is_an_invalid_request(given, words):
+def test_an_invalid_dynamic_change_gets_invalid_request(given, words):
     assert words in dynamic_problem(given)
     altered = alter(BROKER_FAMILY, {}, [Change(name, Operation.SET, value) for name, value in given.items()])
     assert (altered.values, altered.error) == ({}, E.INVALID_REQUEST)
 
 
-def test_what_kafka_keeps_is_kept():
+def test_configs_that_kafka_can_change_dynamically_are_accepted():
     given = {"log.retention.ms": "1", "num.io.threads": "9", "remote.log.reader.threads": "3", "my.plugin.speed": "x"}
     assert dynamic_problem(given) == ""
     change = [Change("log.cleanup.policy", Operation.APPEND, "compact")]

@@ -42,7 +42,7 @@ def test_an_entry_has_its_options(text, options):
         (f"{PLAIN} required; {PLAIN} required user_a=hush;", "one JAAS entry"),
     ],
 )
-def test_what_is_no_entry_is_told_without_its_secrets(text, told):
+def test_a_malformed_jaas_entry_is_refused_without_its_secrets(text, told):
     with pytest.raises(ValueError, match=told) as refused:
         parse_jaas(text)
     assert "hush" not in str(refused.value)

@@ -55,13 +55,13 @@ def refusal(*flags):
     return message
 
 
-def test_nothing_given_makes_the_defaults():
+def test_an_empty_configuration_has_the_defaults_and_no_notes():
     assert load().config == Config()
     assert load().notes() == []
     assert str(load().config.origin("num.partitions")) == "default"
 
 
-def test_flag_goes_before_environment_before_file():
+def test_a_flag_overrides_the_environment_which_overrides_the_file():
     properties = "\n\nnum.partitions=2\nmessage.max.bytes=2000\ngroup.max.size=20"
     environment = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_MESSAGE_MAX_BYTES": "3000"}
     config = load(["num.partitions=4"], environment, properties).config
@@ -135,11 +135,11 @@ def test_kafkas_own_server_properties_starts_it():
         (["log.retention.ms=-1", "log.retention.hours=2"], -1),
     ],
 )
-def test_retention_is_told_in_ms_before_minutes_before_hours(flags, retention_ms):
+def test_retention_ms_overrides_minutes_and_minutes_override_hours(flags, retention_ms):
     assert load(flags).config.log_retention_ms == retention_ms
 
 
-def test_what_nobody_knows_is_one_line_of_its_own():
+def test_unknown_options_are_listed_in_a_note_of_their_own():
     environment = {"KAFKA_RETENTION_MS": "5", "KAFKA_LISTENER_NAME_INSIDE_SSL_PROTOCOL": "TLSv1.3"}
     properties = "no.such.option=1\nnum.io.threads=8\nlog.segment.byte=5"
     assert load(environment=environment, properties=properties).notes() == [
@@ -174,7 +174,7 @@ def test_a_flag_that_names_no_option_is_refused_with_what_was_meant(flag, advice
         "listener.name.inside.max.connections",
     ],
 )
-def test_a_flag_that_only_kafka_knows_is_no_error(key):
+def test_a_flag_known_only_to_kafka_is_ignored(key):
     assert load([f"{key}=1"]).ignored == (key,)
 
 
@@ -227,7 +227,7 @@ def test_a_refusal_names_the_place_that_decided():
         load(environment={"KAFKA_NUM_PARTITIONS": "x"})
 
 
-def test_a_value_that_a_stronger_source_overrides_is_not_judged():
+def test_an_overridden_value_is_not_checked():
     assert load(["num.partitions=2"], properties="num.partitions=x").config.num_partitions == 2
 
 
@@ -285,7 +285,7 @@ INSIDE_AND_OUTSIDE = "listener.security.protocol.map=inside:PLAINTEXT,OUTSIDE:PL
         ),
     ],
 )
-def test_clients_are_sent_where_their_listener_is_unless_it_says_otherwise(flags, listeners, told):
+def test_a_listener_advertises_its_own_address_unless_configured(flags, listeners, told):
     more = [INSIDE_AND_OUTSIDE] if "INSIDE" in flags else []
     config = load([*flags.split(), *more]).config
     assert [str(listener) for listener in config.listeners] == listeners
@@ -402,7 +402,7 @@ def test_a_continued_line_has_the_number_of_its_first_line():
         ("super.users=User:a;User:", "TYPE:NAME (usually User:NAME), semicolon separated"),
     ],
 )
-def test_who_decides_and_who_may_do_everything_are_refused_in_a_sentence(flag, must_be):
+def test_an_invalid_authorizer_or_super_user_is_refused_in_one_line(flag, must_be):
     assert refusal(flag) == f"{flag} (flag --override): must be {must_be}"
 
 

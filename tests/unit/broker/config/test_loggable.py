@@ -6,7 +6,7 @@ from ottla.broker.config.loggable import loggable_value
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "log.retention.ms", "consumer.session.timeout.ms"])
-def test_a_value_that_is_no_secret_is_told(name):
+def test_the_value_of_a_known_harmless_config_is_logged(name):
     assert loggable_value(name, "60000") == "60000"
     assert loggable_value(name, None) is None
 
@@ -14,6 +14,6 @@ def test_a_value_that_is_no_secret_is_told(name):
 @pytest.mark.parametrize(
     "name", ["ssl.key.password", "listener.name.internal.ssl.keystore.password", "plugin.thing", ""]
 )
-def test_a_secret_and_what_nobody_knows_is_hidden(name):
+def test_passwords_and_values_of_unknown_configs_are_hidden(name):
     assert loggable_value(name, "hunter2") == "[hidden]"
     assert loggable_value(name, None) is None

@@ -26,7 +26,7 @@ URL, ISSUER, AUDIENCE = (
         (UNSECURED, f'{JAAS} unsecuredValidatorAllowableClockSkewMs="3000";'),
     ],
 )
-def test_what_is_enough(flags):
+def test_sufficient_oauthbearer_options_are_accepted(flags):
     load_config(from_flags([*LISTENER, *flags]))
 
 
@@ -47,7 +47,7 @@ def test_what_is_enough(flags):
         ((UNSECURED, f'{JAAS} unsecuredValidatorAllowableClockSkewMs="²";'), "AllowableClockSkewMs must be a number"),
     ],
 )
-def test_what_is_not_says_what_to_do(flags, said):
+def test_missing_or_invalid_oauthbearer_options_are_refused_with_advice(flags, said):
     with pytest.raises(ConfigError) as refused:
         load_config(from_flags([*LISTENER, *flags]))
     assert str(refused.value).startswith("Listener SASL_PLAINTEXT: ") and said in str(refused.value)

@@ -89,6 +89,6 @@ def test_a_list_of_rules_is_taken_apart(text, number):
         "RULE:^CN=(.*)/${who}/",
     ],
 )
-def test_what_is_no_rule_is_told(text):
+def test_an_invalid_principal_rule_is_refused_with_the_valid_format(text):
     with pytest.raises(ValueError, match="RULE:PATTERN/REPLACEMENT/"):
         parse_principal_rules(text)

@@ -24,5 +24,5 @@ def test_option_of_the_broker_is_read_or_inherited_by_topics(option):
 
 
 @pytest.mark.parametrize("option", [one for one in TOPIC_OPTIONS if one.acted_on], ids=lambda option: option.key)
-def test_config_of_topics_is_read_unless_it_is_said_not_to_be(option):
+def test_every_topic_config_that_is_acted_on_is_read(option):
     assert option.attribute in READ

@@ -32,7 +32,7 @@ def test_a_listeners_own_mechanisms_go_before_those_of_all():
     assert settings("sasl.enabled.mechanisms=PLAIN", own).mechanisms == ("SCRAM-SHA-256",)
 
 
-def test_what_is_for_a_mechanism_goes_before_what_is_for_the_listener_and_for_all():
+def test_mechanism_options_override_listener_options_and_general_ones():
     found = settings(
         "sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512",
         "connections.max.reauth.ms=1000",
@@ -70,7 +70,7 @@ def test_variables_of_kafkas_image_are_read():
         ([USERS.replace("Plain", "Scram")], "=[hidden] (flag --override): must be a JAAS entry of PlainLoginModule"),
     ],
 )
-def test_what_cannot_be_is_told_with_what_to_set(flags, told):
+def test_invalid_sasl_options_are_refused_by_name_without_secrets(flags, told):
     with pytest.raises(ConfigError) as refused:
         load(*flags)
     assert told in str(refused.value) and "hush" not in str(refused.value)
@@ -85,13 +85,13 @@ outside.KafkaServer {{ {MODULE} required user_dave="hush"; }};
     ("file", "users"),
     [(FILE, {"user_dave"}), (FILE.replace("outside", "other"), {"username", "password", "user_carol"})],
 )
-def test_users_may_stand_in_a_file_of_java(file, users):
+def test_plain_users_are_read_from_a_jaas_file(file, users):
     config = load_config(from_flags([LISTENERS, MAP, "sasl.enabled.mechanisms=PLAIN"]), jaas_file=file).config
     assert set(sasl_settings(config, "OUTSIDE").modules["PLAIN"].options) == users
     assert "hush" not in repr(config)
 
 
-def test_an_option_goes_before_a_file():
+def test_a_jaas_option_overrides_the_jaas_file():
     flags = from_flags([LISTENERS, MAP, "sasl.enabled.mechanisms=PLAIN", USERS])
     config = load_config(flags, jaas_file=FILE).config
     assert set(sasl_settings(config, "OUTSIDE").modules["PLAIN"].options) == {"user_alice"}
@@ -104,7 +104,7 @@ def test_an_option_goes_before_a_file():
         ("{ hush", "the file must contain NAME {"),
     ],
 )
-def test_a_file_without_users_is_told(file, told):
+def test_a_jaas_file_without_users_is_refused_without_its_secrets(file, told):
     with pytest.raises(ConfigError, match=told) as refused:
         load_config(from_flags([LISTENERS, MAP, "sasl.enabled.mechanisms=PLAIN"]), jaas_file=file)
     assert "hush" not in str(refused.value)
@@ -118,7 +118,7 @@ def test_a_file_without_users_is_told(file, told):
         ("-Xmx1G", ""),
     ],
 )
-def test_the_file_is_the_one_that_java_is_told_of(opts, name):
+def test_the_jaas_file_path_is_read_from_kafka_opts(opts, name):
     assert jaas_file_of({"KAFKA_OPTS": opts}) == name
 
 
@@ -127,6 +127,6 @@ def test_a_listener_without_sasl_needs_nothing_of_it():
     assert config.sasl_enabled_mechanisms == "GSSAPI"
 
 
-def test_users_are_shown_to_nobody():
+def test_passwords_are_not_in_the_repr_of_sasl_settings():
     config = load("sasl.enabled.mechanisms=PLAIN", USERS).config
     assert "hush" not in repr(config) and "hush" not in repr(sasl_settings(config, "OUTSIDE"))

@@ -20,7 +20,7 @@ def test_the_text_of_kafka_storage_is_read():
     assert parse_scram_users("") == parse_scram_users(" ") == ()
 
 
-def test_a_salted_password_goes_with_its_salt():
+def test_a_salted_password_with_a_salt_is_read():
     (user,) = parse_scram_users(f"SCRAM-SHA-256=[name=bob,salt={SALT},saltedpassword=c2FsdGVk]")
     assert (user.password, user.salted_password) == (None, b"salted")
 
@@ -49,7 +49,7 @@ def test_a_salted_password_goes_with_its_salt():
         ("SCRAM-SHA-512=[name=a,password=SECRET],SCRAM-SHA-512=[name=a,password=SECRET]", "once for a mechanism"),
     ],
 )
-def test_what_cannot_be_is_refused_without_telling_it(text, must_be):
+def test_invalid_scram_users_are_refused_without_their_password(text, must_be):
     with pytest.raises(ConfigError) as refused:
         load_config([Setting("add.scram", text, Origin("environment", "KAFKA_ADD_SCRAM"))])
     assert str(refused.value).startswith("add.scram=[hidden] (")
@@ -57,7 +57,7 @@ def test_what_cannot_be_is_refused_without_telling_it(text, must_be):
     assert "SECRET" not in str(refused.value)
 
 
-def test_neither_a_configuration_nor_a_user_tells_the_password():
+def test_scram_passwords_are_not_in_the_repr_of_a_config_or_user():
     text = "SCRAM-SHA-512=[name=alice,password=SECRET]"
     config = load_config([Setting("add.scram", text, Origin("flag", "--override"))]).config
     assert "SECRET" not in repr(config) + repr(parse_scram_users(text))

@@ -15,14 +15,14 @@ def load(*flags, environment=()):
     return load_config(from_flags([SSL, MAP, *flags]), from_environment(dict(environment)))
 
 
-def test_a_listeners_own_goes_before_what_is_for_all():
+def test_listener_options_override_general_tls_options():
     config = load("ssl.keystore.location=/all", "listener.name.outside.ssl.keystore.location=/own").config
     assert tls_settings(config, "OUTSIDE").ssl_keystore_location == "/own"
     assert tls_settings(config, "INSIDE").ssl_keystore_location == "/all"
     assert tls_settings(config, "INSIDE").ssl_enabled_protocols == "TLSv1.2,TLSv1.3"
 
 
-def test_the_stronger_source_goes_before_the_weaker():
+def test_a_tls_flag_overrides_an_environment_variable():
     environment = {
         "KAFKA_LISTENER_NAME_OUTSIDE_SSL_KEYSTORE_LOCATION": "/variable",
         "KAFKA_LISTENER_NAME_OUTSIDE_SSL_CLIENT_AUTH": "required",
@@ -33,7 +33,7 @@ def test_the_stronger_source_goes_before_the_weaker():
     assert found.notes() == []
 
 
-def test_what_was_changed_goes_before_all_that_was_given():
+def test_dynamic_tls_changes_override_static_options():
     static = load("listener.name.outside.ssl.keystore.location=/own").config
     changed = {
         "": {"listener.name.outside.ssl.keystore.location": "/cluster", "listener.name.outside.ssl.keystore.type": "?"},
@@ -58,13 +58,13 @@ def test_what_was_changed_goes_before_all_that_was_given():
         ("listener.name.inside.ssl.keystore.type=BKS", "must be one of JKS, PKCS12, PEM"),
     ],
 )
-def test_an_impossible_value_is_told_with_its_key(flag, told):
+def test_an_invalid_tls_value_is_refused_with_its_key(flag, told):
     with pytest.raises(ConfigError) as refused:
         load(flag)
     assert str(refused.value).startswith(f"{flag.partition('=')[0]}=") and told in str(refused.value)
 
 
-def test_secrets_are_shown_to_nobody():
+def test_tls_secrets_are_hidden_in_descriptions_and_repr():
     secret = "do not look"
     keys = [key for key, option in TLS_OPTIONS.items() if option.is_secret]
     assert len(keys) == 6
@@ -99,7 +99,7 @@ def test_a_keystore_is_changed_for_one_listener_only():
     ("flags", "asked"),
     [([], "none"), (["listener.name.outside.ssl.client.auth=requested"], "requested")],
 )
-def test_where_clients_log_in_only_the_listeners_own_option_asks_for_certificates(flags, asked):
+def test_sasl_ssl_listeners_ignore_the_general_ssl_client_auth(flags, asked):
     """KIP-684."""
     logins = ["sasl.enabled.mechanisms=SCRAM-SHA-256", "ssl.client.auth=required", *flags]
     map_ = "listener.security.protocol.map=INSIDE:SSL,OUTSIDE:SASL_SSL"

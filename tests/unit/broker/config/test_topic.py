@@ -44,7 +44,7 @@ def entry_of(entries, name):
     return entry
 
 
-def test_every_option_is_kafkas_or_said_to_be_our_own():
+def test_every_option_is_of_kafka_or_described_as_ottlas_own():
     keys = {option.key for option in BROKER_OPTIONS}
     assert keys - KAFKA_NAMES - OF_AUTHORIZER == OURS
     assert {option.key for option in BROKER_OPTIONS if option.meaning.startswith("Ottla's own")} == OURS
@@ -134,14 +134,14 @@ def test_a_topic_config_is_accepted_where_kafka_accepts_it(key, text, sound):
     assert (topic_config_problem({key: text}) == "") == sound
 
 
-def test_what_is_not_acted_on_is_kept_shown_and_said():
+def test_a_config_without_effect_is_kept_and_described_as_such():
     assert "flush.ms" in NOT_ACTED_ON and "segment.bytes" not in NOT_ACTED_ON
     entry = entry_of(describe_topic(Config(), {"flush.ms": "5"}), "flush.ms")
     assert (entry.value, entry.source) == ("5", 1)
     assert entry.meaning.endswith("Kept and shown, not acted on.")
 
 
-def test_a_topic_config_is_described_with_every_place_it_could_come_from():
+def test_a_topic_config_is_described_with_all_its_sources():
     config = broker("log.segment.bytes=2097152")
     own = entry_of(describe_topic(config, {"segment.bytes": "3000000"}), "segment.bytes")
     assert own.synonyms == (

@@ -146,13 +146,13 @@ def test_a_change_is_applied_when_it_is_durable(keeper, turns):
     assert answers == [E.NONE] and keeper.shards[0].values == {b"k": (b"v", 0)}
 
 
-def test_what_is_durable_at_once_is_answered_at_once(keeper):
+def test_a_change_that_is_durable_at_once_is_answered_without_a_wait(keeper):
     assert keeper.put(keeper.write_durable) is E.NONE
     assert keeper.shards[0].begun == [] and keeper.shards[0].values == {b"k": (b"v", 0)}
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_nothing_changes_when_the_log_refuses(keeper, durable):
+def test_a_change_that_the_log_refuses_is_not_applied(keeper, durable):
     keeper.logs[0].refuse = E.NOT_ENOUGH_REPLICAS
     assert keeper.put(keeper.write_durable if durable else keeper.write) is E.COORDINATOR_NOT_AVAILABLE
     assert keeper.shards[0].values == {} and keeper.shards[0].begun == []
@@ -166,7 +166,7 @@ def test_a_change_whose_log_goes_offline_is_not_applied(keeper, turns):
     assert answers == [E.NOT_COORDINATOR] and keeper.shards[0].values == {}
 
 
-def test_a_replay_comes_to_what_was_applied(keeper, begin):
+def test_a_replay_restores_the_applied_state(keeper, begin):
     for value in (b"a", b"b"):
         keeper.put(keeper.write, value=value)
     again = begin(keeper.logs)
@@ -225,7 +225,7 @@ def test_the_empty_id_may_be_none(keeper):
 
 
 @pytest.mark.parametrize(("key", "costs_again"), [("ledger", False), ("x" * 10_000, True)])
-def test_hashes_are_kept_but_not_those_of_ids_that_take_much_room(keeper, turns, key, costs_again):
+def test_hashes_of_ids_are_cached_except_for_very_long_ids(keeper, turns, key, costs_again):
     keeper.shard_of(key)
     before_us = turns.charged_us
     keeper.shard_of(key)
@@ -238,7 +238,7 @@ def test_a_partition_that_is_new_has_an_empty_shard(keeper):
     assert shard is keeper.shards[1] and shard.values == {} and keeper.is_loaded == [0, 1]
 
 
-def test_nothing_is_loaded_after_a_stop(keeper, begin, turns, monkeypatch):
+def test_a_stop_during_a_load_leaves_no_shard(keeper, begin, turns, monkeypatch):
     keeper.put(keeper.write)
     monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     again = begin(keeper.logs)

@@ -99,7 +99,7 @@ def test_initial_rebalance_keeps_its_delay_when_its_only_member_leaves():
     assert made.state is ClassicGroupState.EMPTY
 
 
-def test_leader_sync_waits_for_the_log_and_then_answers_everybody():
+def test_leader_sync_is_logged_before_all_members_get_assignments():
     made = form_group(member("a"), member("b"))
     assert not made.sync(made.members["b"], []).synced
     outcome = made.sync(made.members["a"], [("a", b"A"), ("b", b"B")])
@@ -202,7 +202,7 @@ def test_member_that_never_syncs_is_out_after_the_rebalance_timeout(leader_synce
         assert outcome.synced["b"].error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_silent_member_loses_its_session_and_the_rest_rebalance():
+def test_member_without_heartbeats_is_removed_and_causes_a_rebalance():
     made = stable("a", "b")
     made.members["a"].touch(9_000.0)
     made.tick(at(10_000.0))
@@ -286,7 +286,7 @@ def test_static_member_that_restarts_keeps_its_assignment_without_a_rebalance():
     assert made.roster.error("i-1", None) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_static_leader_on_an_old_protocol_is_told_that_its_old_self_leads():
+def test_old_version_static_leader_that_restarts_gets_its_old_id_as_leader():
     reply = restart_static(stable(member("i-1", "i")), can_skip=False).joined["i-2"]
     assert (reply.leader, reply.members, reply.skip_assignment) == ("i-1", (), False)
 
@@ -319,7 +319,7 @@ def seen(made):
     return deepcopy({**vars(made), "roster": roster, "subscriptions": made.subscribed})
 
 
-def test_group_that_could_not_log_its_end_comes_back_to_it():
+def test_group_retries_to_log_that_it_is_empty():
     made = stable("a")
     _, outcome = made.leave([("a", None)], at(0.0))
     assert outcome.step and made.due_ms == LEAST_PUT_OFF_MS
@@ -381,7 +381,7 @@ def test_member_that_drops_a_protocol_drops_it_for_the_group():
     assert not made.accepts("consumer", (("sticky", b""),))
 
 
-def test_full_group_has_room_for_its_own_members_only():
+def test_full_group_accepts_no_new_member_outside_a_rebalance():
     made = stable("a", "b")
     assert made.can_add("a", 2) and not made.can_add("c", 2) and made.can_add("c", 3)
     made.rejoin(made.members["a"], CHANGED, TIMES, at(0.0))

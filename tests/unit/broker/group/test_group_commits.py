@@ -25,7 +25,7 @@ def offset(rig, *, stable=False, group_id="g", key=("t", 0)):
     return row
 
 
-def test_commit_of_nobody_in_particular_makes_a_simple_group(rig):
+def test_commit_without_a_member_creates_a_simple_group(rig):
     assert commit(rig) == [NONE]
     assert offset(rig) == (NONE, 5, 3, "m")
     assert rig.group().protocol_type is None
@@ -37,7 +37,7 @@ def test_generation_of_a_group_that_does_not_exist_is_illegal(rig, producer):
     assert not rig.known
 
 
-def test_version_9_says_that_the_group_does_not_exist(rig):
+def test_offset_commit_version_9_gets_group_id_not_found(rig):
     errors = rig.commits.commit(Caller("g", 0, "who"), [ROW], no_such_group=ErrorCode.GROUP_ID_NOT_FOUND)
     assert errors == [ErrorCode.GROUP_ID_NOT_FOUND]
 
@@ -130,7 +130,7 @@ def test_commit_of_too_long_metadata_alone_makes_the_group_all_the_same(rig):
         (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_error_of_the_log_is_told_in_the_coordinators_words(rig, refused, told):
+def test_log_errors_are_returned_as_coordinator_errors(rig, refused, told):
     rig.log_of().refuse = refused
     too_long = ROW._replace(partition=1, metadata="x" * 11)
     assert commit(rig, rows=[ROW, too_long]) == [told, ErrorCode.OFFSET_METADATA_TOO_LARGE]

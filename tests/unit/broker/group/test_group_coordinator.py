@@ -27,7 +27,7 @@ def read_values(rig, group_id="g"):
     ]
 
 
-def test_new_member_is_told_its_id_and_joins_with_it(rig):
+def test_new_member_gets_member_id_required_and_joins_with_the_id(rig):
     (asked,) = rig.join(known_id=True)
     assert asked.error is ErrorCode.MEMBER_ID_REQUIRED and asked.member_id.startswith("client-")
     waiting = rig.join(asked.member_id, known_id=True)
@@ -164,7 +164,7 @@ def test_members_of_a_restarted_broker_go_on_without_a_rebalance(rig):
     assert again.generation == 1
 
 
-def test_members_that_do_not_come_back_after_a_restart_lose_their_session(rig):
+def test_members_without_heartbeats_after_a_restart_are_removed(rig):
     rig.stable(2)
     rig.restart()
     rig.clock.advance(9_999)
@@ -174,7 +174,7 @@ def test_members_that_do_not_come_back_after_a_restart_lose_their_session(rig):
     assert read_values(rig)[-1].members == ()
 
 
-def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig, monkeypatch):
+def test_loading_group_refuses_requests_but_accepts_heartbeats(rig, monkeypatch):
     (reply,) = rig.stable()
     monkeypatch.setattr("ottla.broker.coordinator.loader.BATCH_US", SHARE_US)
     rig.restart(settle=False)
@@ -198,7 +198,7 @@ def test_partition_that_cannot_be_loaded_to_its_end_serves_none_of_its_groups(ri
     assert "stopped: " in caplog.text
 
 
-def test_member_whose_connection_is_gone_stays_until_its_timers_end(rig):
+def test_disconnected_member_stays_until_its_session_ends(rig):
     (first,) = rig.stable(rebalance_ms=30_000, session_ms=1_800_000)
     waiting = rig.join(rebalance_ms=30_000, session_ms=20_000)
     waiting.activity.discard()
@@ -285,7 +285,7 @@ def test_group_with_members_is_not_removed(rig):
     assert rig.heartbeat(reply) is ErrorCode.NONE
 
 
-def test_group_goes_on_when_its_record_cannot_be_made(rig, monkeypatch, caplog):
+def test_group_can_rebalance_after_its_record_could_not_be_built(rig, monkeypatch, caplog):
     waiting = [rig.join(), rig.join()]
     rig.clock.advance()
     leader = next(r[0] for r in waiting if r[0].leader == r[0].member_id)
@@ -301,7 +301,7 @@ def test_group_goes_on_when_its_record_cannot_be_made(rig, monkeypatch, caplog):
     assert [each[0].error for each in synced] == [ErrorCode.NONE] * 2
 
 
-def test_loaded_group_that_is_too_large_is_asked_to_join_again(rig):
+def test_oversized_group_rebalances_after_a_restart(rig):
     first, second = rig.stable(2)
     rig.config.group_max_size = 1
     rig.restart()
@@ -328,7 +328,7 @@ def make_protocols(count):
         ((("range", bytes(1_000)), ("range", bytes(1_000))), ErrorCode.NONE),
     ],
 )
-def test_member_that_says_too_much_is_refused(rig, protocols, error, caplog):
+def test_member_with_too_many_or_too_large_protocols_is_refused(rig, protocols, error, caplog):
     waiting = rig.join(protocols=protocols)
     rig.clock.advance()
     assert waiting[0].error is error
@@ -351,14 +351,14 @@ def test_protocols_are_counted_in_shares(rig):
     assert rig.turns.most_us < 2 * SHARE_US
 
 
-def test_nothing_is_counted_behind_the_protocol_that_is_too_much(rig):
+def test_protocols_are_counted_only_up_to_the_limit(rig):
     before_us = rig.turns.charged_us
     waiting = rig.join(protocols=make_protocols(16_384))
     assert waiting[0].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert rig.turns.charged_us - before_us <= 21 * ROW_US
 
 
-def test_ids_that_nobody_comes_back_with_do_not_fill_the_broker(rig):
+def test_unused_reserved_member_ids_are_dropped_oldest_first(rig):
     asked = [rig.join(known_id=True)[0].member_id for _ in range(MOST_RESERVED + 1)]
     assert len(rig.group().roster.pending) == MOST_RESERVED
     assert rig.join(asked[0], known_id=True)[0].error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -378,7 +378,7 @@ def test_member_id_that_no_field_can_hold_is_never_handed_out(rig, static, lengt
         assert not rig.group().members
 
 
-def test_heartbeats_that_lay_in_the_sockets_during_a_stall_are_heard_first(rig):
+def test_heartbeats_received_during_a_stall_keep_the_session(rig):
     alive, _silent = rig.stable(2)
     heard = []
     rig.clock.stall(20_000, lambda: heard.append(rig.heartbeat(alive)))
@@ -401,7 +401,7 @@ def test_timer_of_a_group_that_ends_while_the_sockets_are_read_does_nothing(rig)
     assert set(rig.group().members) == {reply.member_id}
 
 
-def test_members_are_told_a_generation_and_an_assignment_in_shares(rig, monkeypatch):
+def test_join_and_sync_replies_of_a_group_are_sent_in_turn_budgets(rig, monkeypatch):
     monkeypatch.setattr(coordinator, "REPLY_US", SHARE_US / 4)
     members = rig.stable(20, session_ms=600_000)
     again = [rig.join(each.member_id, protocols=(("range", b"new"),), session_ms=600_000) for each in members]
@@ -423,7 +423,7 @@ def most_in_a_turn(rig, waiting):
 
 
 @pytest.mark.parametrize("most", [1, 10])
-def test_a_loaded_group_that_is_asked_before_its_sessions_begin_goes_on(rig, monkeypatch, most):
+def test_loaded_group_accepts_joins_before_its_sessions_start(rig, monkeypatch, most):
     ids = [f"g{number}" for number in range(20) if rig.log_of(f"g{number}") is rig.log_of("g1")]
     members = {group_id: rig.stable(2, group_id=group_id) for group_id in ids}
     monkeypatch.setattr("ottla.broker.group.metadata_manager.ROW_US", SHARE_US)

@@ -41,7 +41,7 @@ def offsets(rig):
     return {(topic, index): found.offset for topic, rows in topics for index, found in rows}
 
 
-def test_offsets_of_a_topic_that_was_made_again_meanwhile_stay(rig):
+def test_offsets_committed_to_a_recreated_topic_are_kept(rig):
     commit(rig, *(ROW._replace(partition=index) for index in range(3)))
     delete_topics(rig, "t")
     commit(rig, ROW._replace(partition=2, offset=7))
@@ -50,7 +50,7 @@ def test_offsets_of_a_topic_that_was_made_again_meanwhile_stay(rig):
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_an_offset_of_a_deleted_topic_goes_unless_a_transaction_of_the_new_one_replaces_it(rig, commits):
+def test_an_offset_of_a_deleted_topic_is_kept_until_a_later_txn_ends(rig, commits):
     commit(rig, *(ROW._replace(partition=index) for index in range(3)))
     delete_topics(rig, "t")
     commit(rig, ROW._replace(partition=2, offset=7), producer=PRODUCER)
@@ -62,7 +62,7 @@ def test_an_offset_of_a_deleted_topic_goes_unless_a_transaction_of_the_new_one_r
     assert not rig.clock.armed - 1  # the next check for expired offsets
 
 
-def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig):
+def test_pending_offsets_of_a_deleted_topic_are_removed_after_the_markers(rig):
     for producer_id in (8, 9):
         commit(rig, ROW, ROW._replace(partition=1), producer=ProducerIdAndEpoch(producer_id, 0))
     delete_topics(rig, "t")
@@ -75,7 +75,7 @@ def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig)
     assert offsets(rig) == {} and not rig.known["g"].offsets.at_most
 
 
-def test_nobody_looks_again_at_deleted_topics_when_the_broker_has_stopped(rig):
+def test_a_stop_cancels_the_timer_for_deleted_topics(rig):
     commit(rig, ROW, ROW._replace(partition=1))
     delete_topics(rig, "t")
     commit(rig, ROW._replace(partition=1), producer=PRODUCER)

@@ -77,7 +77,7 @@ class JoinedAs:
 
 @settings(max_examples=200, deadline=None)
 @given(steps=steps)
-def test_nobody_waits_for_ever(rig_class, steps):
+def test_random_requests_are_all_answered_and_groups_still_rebalance(rig_class, steps):
     rig = rig_class(group_max_size=4)
     play = Play(rig)
     for step in steps:

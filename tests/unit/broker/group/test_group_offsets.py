@@ -96,7 +96,7 @@ def test_all_groups_see_the_offsets_of_a_large_transaction_from_its_marker_on(mo
             break
 
 
-def test_the_offsets_of_a_small_transaction_are_settled_by_its_marker():
+def test_a_marker_commits_the_offsets_of_a_small_transaction_at_once():
     log = Log()
     log.commit(1, 7)
     log.mark(7, commit=True)
@@ -160,7 +160,7 @@ def agree(log, model):
 
 @settings(max_examples=300, deadline=None)
 @given(steps=steps, at_once=st.integers(0, 2))
-def test_what_is_settled_by_and_by_reads_as_if_settled_by_the_marker(steps, at_once):
+def test_offsets_committed_in_slices_read_as_if_committed_at_once(steps, at_once):
     log, model, known = Log(), Model(), shard_module.SETTLED_AT_ONCE
     shard_module.SETTLED_AT_ONCE = at_once
     try:

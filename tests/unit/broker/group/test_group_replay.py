@@ -119,7 +119,7 @@ def test_committed_offset_is_the_last_one_that_counts(rig_class, steps):
         assert bool(row.error) == any(producer_id is not None for _, producer_id, _ in records)
 
 
-def test_a_shard_that_is_dropped_takes_its_groups_along_and_is_loaded_anew_from_its_log(rig):
+def test_a_dropped_shard_removes_its_groups_and_is_reloaded_from_its_log(rig):
     assert rig.log_of("g") is not rig.log_of("h")
     for group_id in ("g", "h"):
         rig.commits.commit(Caller(group_id), [CommitRow("t", 0, 5, -1, "")])

@@ -57,7 +57,7 @@ def count_per_event(rig, settle_count):
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_shares(rig, settle_count, commit):
+def test_a_marker_counts_at_once_and_its_offsets_are_handled_in_slices(rig, settle_count, commit):
     commit_many(rig)
     assert fetch_stable(rig) == [-1, -1] and settle_count == [0]
     charged_us = rig.turns.charged_us
@@ -70,7 +70,7 @@ def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_s
     assert fetch_stable(rig) == ([5, 5] if commit else [-1, -1])
 
 
-def test_one_large_transaction_after_the_other_is_settled(rig, settle_count):
+def test_two_large_transactions_in_a_row_are_both_committed(rig, settle_count):
     for offset in (5, 6):
         commit_many(rig, offset=offset)
         mark(rig)
@@ -78,7 +78,7 @@ def test_one_large_transaction_after_the_other_is_settled(rig, settle_count):
         assert fetch_stable(rig) == [offset, offset]
 
 
-def test_the_next_transaction_of_the_producer_is_not_the_one_that_is_being_settled(rig):
+def test_the_next_transaction_is_separate_from_one_committed_in_slices(rig):
     commit_many(rig)
     mark(rig)
     commit_many(rig, 1, offset=6)
@@ -105,7 +105,7 @@ def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settle_count, c
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_group_can_be_deleted_while_its_offsets_are_being_settled(rig, commit):
+def test_a_group_can_be_deleted_while_its_offsets_are_handled_in_slices(rig, commit):
     commit_many(rig)
     mark(rig, commit)
     deleted = rig.begin(rig.groups.deletion.delete_group("g"))
@@ -116,7 +116,7 @@ def test_a_group_can_be_deleted_while_its_offsets_are_being_settled(rig, commit)
     assert not rig.known
 
 
-def test_a_group_whose_transaction_was_aborted_goes_at_the_next_look(rig):
+def test_an_empty_group_is_removed_at_the_first_scan_after_an_abort(rig):
     commit_many(rig)
     rig.clock.advance(rig.config.offsets_retention_check_interval_ms - 1)
     mark(rig, commit=False)

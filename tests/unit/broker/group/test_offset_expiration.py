@@ -67,7 +67,7 @@ def rig(make_rig):
 # --- on request -------------------------------------------------------------------------------------------------------
 
 
-def test_a_deleted_group_is_gone_with_all_its_offsets(rig):
+def test_a_group_deletion_removes_committed_and_pending_offsets(rig):
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), producer=PRODUCER)
     assert rig.delete_group("g") is E.NONE
@@ -94,7 +94,7 @@ def test_a_deleted_group_forgets_the_ids_that_it_handed_out(rig):
     assert reply.error is E.UNKNOWN_MEMBER_ID
 
 
-def test_what_the_log_refuses_to_forget_stays(rig):
+def test_offsets_stay_if_the_log_refuses_their_tombstones(rig):
     commit(rig)
     rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
     assert rig.delete_group("g") is E.NOT_COORDINATOR
@@ -106,7 +106,7 @@ def test_what_the_log_refuses_to_forget_stays(rig):
     assert not rig.known
 
 
-def test_nothing_is_deleted_while_groups_are_being_loaded(rig):
+def test_deletions_are_refused_while_groups_are_loading(rig):
     commit(rig)
     rig.restart(settle=False)
     rig.groups._manager.loading.update(range(4))
@@ -114,7 +114,7 @@ def test_nothing_is_deleted_while_groups_are_being_loaded(rig):
     assert rig.delete_offsets("g", [("t", [0])]) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
 
 
-def test_offsets_of_nobody_are_deleted_pending_ones_too(rig):
+def test_offsets_of_a_group_without_members_are_deleted_even_if_pending(rig):
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), producer=PRODUCER)
     told = rig.delete_offsets("g", [("t", [0, 2, 0, 9]), ("u", [0])])
@@ -152,7 +152,7 @@ def test_offsets_of_no_group(rig, group_id, error):
     assert rig.delete_offsets(group_id, [("t", [0])]) == (error, [])
 
 
-def test_tombstones_of_a_long_name_come_in_batches_that_a_log_takes(rig):
+def test_tombstones_of_a_long_group_name_are_split_into_batches(rig):
     name = "g" * 30_000
     commit(rig, *(ROW._replace(partition=index) for index in range(20)), caller=Caller(name))
     assert rig.delete_group(name) is E.NONE
@@ -163,7 +163,7 @@ def test_tombstones_of_a_long_name_come_in_batches_that_a_log_takes(rig):
 # --- with time --------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_nobody_expire_by_their_own_age(rig):
+def test_offsets_of_a_simple_group_expire_by_their_commit_time(rig):
     commit(rig)
     rig.clock.advance(LOOK_MS)
     commit(rig, ROW._replace(partition=1))
@@ -197,7 +197,7 @@ def test_an_offset_with_a_time_of_its_own_expires_then(rig):
     assert not rig.known
 
 
-def test_offsets_of_members_that_are_gone_are_as_old_as_the_empty_group(rig):
+def test_offsets_expire_by_the_time_since_the_group_became_empty(rig):
     caller = member(rig, "t")
     commit(rig, caller=caller)
     rig.clock.advance(2 * RETENTION_MS)
@@ -219,7 +219,7 @@ def test_an_open_transaction_keeps_its_offset_and_the_group(rig):
     assert not rig.known
 
 
-def test_an_open_transaction_keeps_a_group_that_nobody_else_knows(rig):
+def test_an_open_transaction_keeps_a_group_without_other_offsets(rig):
     commit(rig, producer=PRODUCER)
     rig.clock.advance(2 * RETENTION_MS)
     assert set(rig.known) == {"g"} and tombstones(rig) == []
@@ -249,7 +249,7 @@ def test_in_a_rebalance_nothing_expires(rig):
     assert offsets(rig) == {("u", 0): 42}
 
 
-def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch):
+def test_a_join_during_a_scan_stops_the_expiration_of_a_group(rig, monkeypatch):
     """Long work is split into slices. The state found before a slice is checked again after it."""
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
@@ -312,7 +312,7 @@ def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, mon
     assert len(offsets_of(rig)) == 5
 
 
-def test_a_group_is_deleted_to_its_end_when_whoever_asked_hangs_up(rig, monkeypatch):
+def test_a_group_deletion_is_completed_after_its_client_disconnects(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
     deleted = rig.begin(rig.groups.deletion.delete_group("g"))
@@ -323,7 +323,7 @@ def test_a_group_is_deleted_to_its_end_when_whoever_asked_hangs_up(rig, monkeypa
     assert not rig.restart().known
 
 
-def test_a_bug_in_a_deletion_is_told_and_leaves_the_group_to_others(rig, monkeypatch):
+def test_a_bug_in_a_deletion_is_reported_and_releases_the_group(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
     deleted = rig.begin(rig.groups.deletion.delete_group("g"))
@@ -336,7 +336,7 @@ def test_a_bug_in_a_deletion_is_told_and_leaves_the_group_to_others(rig, monkeyp
     commit(rig)
 
 
-def test_a_group_whose_deletion_a_stop_ends_is_not_shown_with_half_of_its_offsets(rig, monkeypatch):
+def test_a_group_with_a_deletion_cut_short_by_a_stop_is_not_described(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
     deleted = rig.begin(rig.groups.deletion.delete_group("g"))
@@ -346,7 +346,7 @@ def test_a_group_whose_deletion_a_stop_ends_is_not_shown_with_half_of_its_offset
     assert rig.restart().delete_group("g") is E.NONE
 
 
-def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, monkeypatch):
+def test_a_marker_during_a_group_deletion_restores_no_offset(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), ROW._replace(partition=0, offset=43), producer=PRODUCER)
@@ -358,7 +358,7 @@ def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, m
 
 
 @pytest.mark.parametrize("work", ["expire", "forget", "load", "delete"])
-def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
+def test_a_stop_ends_all_background_work_on_groups(rig, monkeypatch, work):
     slow(monkeypatch)
     monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     for index in range(5):
@@ -394,7 +394,7 @@ def test_a_partition_that_breaks_does_not_keep_the_others_from_expiring(rig, cap
     assert not rig.known
 
 
-def test_a_look_that_fails_is_not_the_last_one(rig, monkeypatch, caplog):
+def test_a_failed_scan_is_followed_by_the_next_one(rig, monkeypatch, caplog):
     commit(rig)
     with monkeypatch.context() as broken:
         broken.setattr(rig.shard_of(), "groups", None)

@@ -107,7 +107,7 @@ def test_a_round_over_many_partitions_takes_many_turns(many, looked_at, monkeypa
     assert recovery_points(many) == {("t", index): index for index in range(1000)}
 
 
-def test_nobody_waits_for_the_device_and_a_checkpoint_has_its_name_only_when_it_is_there(many):
+def test_checkpoints_are_renamed_after_their_sync_and_written_one_by_one(many):
     many.checkpointer.run()
     many.clock.pass_turns()
     (job,) = many.disk.jobs
@@ -153,7 +153,7 @@ def find_jobs(many):
     return [job for job in many.disk.jobs if job.paths[0] == str(many.path)]
 
 
-def test_what_was_sealed_is_synced_a_part_at_a_time(many):
+def test_sealed_segments_are_synced_in_parts(many):
     handed_over = give_files(many)
     many.checkpointer.run()
     many.clock.pass_turns()
@@ -182,7 +182,7 @@ def test_a_recovery_point_that_rose_during_the_sync_does_not_go_back(many):
 
 
 @pytest.mark.parametrize("how", ["failed", "stopped"])
-def test_nothing_more_is_synced_behind(many, how):
+def test_a_failure_or_a_stop_ends_the_syncs_of_a_round(many, how):
     handed_over = give_files(many)
     many.checkpointer.run()
     many.clock.pass_turns()
@@ -219,7 +219,7 @@ def test_a_checkpoint_that_is_written_at_once_is_not_replaced_by_the_one_that_wa
     assert not list(many.path.glob("*.tmp"))
 
 
-def test_what_was_forgotten_while_a_checkpoint_was_under_way_is_written_before_it_comes_again(many):
+def test_forget_on_disk_removes_a_partition_that_a_write_put_back(many):
     many.checkpointer.run()
     many.clock.pass_turns()
     del many.partitions["t", 5]
@@ -232,7 +232,7 @@ def test_what_was_forgotten_while_a_checkpoint_was_under_way_is_written_before_i
 
 
 @pytest.mark.parametrize("names_are_synced", [False, True])
-def test_what_was_forgotten_comes_again_only_when_no_power_loss_brings_it_back(many, monkeypatch, names_are_synced):
+def test_forget_on_disk_syncs_the_removal_unless_it_is_synced(many, monkeypatch, names_are_synced):
     many.checkpointer.run()
     many.clock.pass_turns()
     many.disk.jobs[0].end()
@@ -274,7 +274,7 @@ def test_a_round_begins_only_when_the_last_one_has_ended(many, looked_at, monkey
     assert len(many.clock.turns) == 1
 
 
-def test_a_partition_that_goes_offline_during_a_round_is_left_as_it_was_noted(many, monkeypatch):
+def test_a_partition_deleted_during_a_round_is_not_in_the_checkpoint(many, monkeypatch):
     monkeypatch.setattr(checkpointer, "ROW_US", SHARE_US / 200)
     many.checkpointer.run()
     gone = many.partitions.pop(("t", 999))

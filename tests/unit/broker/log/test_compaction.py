@@ -79,7 +79,7 @@ def test_the_last_record_of_each_key_stays_where_it_was(rig):
     assert partition.offline is None
 
 
-def test_a_log_is_left_alone_until_it_is_dirty_enough(rig):
+def test_a_log_below_its_min_cleanable_dirty_ratio_is_not_cleaned(rig):
     rig.open(min_cleanable_dirty_ratio=0.6, segment_bytes=300)
     rig.write(keys=[b"%d" % n for n in range(3)])
     rig.clean()
@@ -92,7 +92,7 @@ def test_a_log_is_left_alone_until_it_is_dirty_enough(rig):
     assert rig.first_dirty() == cleaned
 
 
-def test_a_topic_that_is_not_compacted_is_left_alone(rig):
+def test_a_topic_without_compaction_keeps_all_its_records(rig):
     rig.open(cleanup_compact=False)
     rig.write()
     rig.clean()
@@ -107,7 +107,7 @@ def test_a_topic_that_is_not_compacted_keeps_no_other_from_being_cleaned(rig, lo
     assert rig.first_dirty() == segments.active.base_offset > 0
 
 
-def test_records_younger_than_the_lag_are_left_alone(rig, logs):
+def test_records_younger_than_the_compaction_lag_are_not_cleaned(rig, logs):
     rig.open(min_compaction_lag_ms=1000)
     rig.write()
     rig.clean()
@@ -176,7 +176,7 @@ def test_requests_are_served_between_the_slices(rig):
     assert len(rig.offsets()) < partition.log_end_offset / 2
 
 
-def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, logs):
+def test_segments_deleted_during_a_cleaning_stay_deleted(rig, logs):
     partition = rig.open(segment_bytes=2_000)
     rig.write(200, keys=[b"%d" % n for n in range(7)])
     rig.cleaner(held=True).start()
@@ -268,7 +268,7 @@ def test_a_log_that_is_damaged_keeps_no_other_from_being_cleaned(rig, logs, capl
     assert logs.manager.offline is None
 
 
-def test_io_that_fails_where_cleanable_offsets_are_looked_for_takes_the_directory_offline(rig, logs, monkeypatch):
+def test_an_io_error_before_a_cleaning_takes_the_directory_offline(rig, logs, monkeypatch):
     partition = rig.open(min_compaction_lag_ms=1000)
     rig.write()
 
@@ -346,7 +346,7 @@ def test_a_cleaned_segment_is_as_old_as_the_last_one_that_it_replaces(rig, logs)
     ("first_dirty", "limit", "first_uncleanable", "clean", "cleanable"),
     [(0, 100, 30, 0, 6), (0, 25, 20, 0, 3), (20, 100, 30, 3, 3), (15, 100, 30, 3, 5), (30, 100, 30, 6, 0)],
 )
-def test_cleanable_is_what_lies_behind_the_clean_part(first_dirty, limit, first_uncleanable, clean, cleanable):
+def test_cleanable_bytes_begin_with_the_first_dirty_segment(first_dirty, limit, first_uncleanable, clean, cleanable):
     segments = [SegmentSizes(0, 1), SegmentSizes(10, 2), SegmentSizes(20, 3), SegmentSizes(30, 100)]
     found = cleanable_offsets(segments, first_dirty, limit)
     assert found == (first_dirty, first_uncleanable, clean, cleanable)

@@ -20,7 +20,7 @@ def names(job):
     return [path.rpartition("/")[2] for path in job.paths]
 
 
-def test_what_is_not_on_the_device_is_not_seen(logs, produce, syncs):
+def test_unsynced_records_are_not_visible_to_consumers(logs, produce, syncs):
     partition = logs.partition(**FLUSHED)
     heard = []
     result = produce(partition)
@@ -32,7 +32,7 @@ def test_what_is_not_on_the_device_is_not_seen(logs, produce, syncs):
     assert (partition.high_watermark, heard) == (1, [ErrorCode.NONE])
 
 
-def test_one_sync_serves_everybody_who_came_while_another_was_under_way(logs, produce, syncs):
+def test_one_sync_covers_all_appends_made_during_the_previous_sync(logs, produce, syncs):
     first, second = logs.partition(**FLUSHED), logs.partition(index=1, **FLUSHED)
     produce(first)
     for _ in range(3):
@@ -48,7 +48,7 @@ def test_one_sync_serves_everybody_who_came_while_another_was_under_way(logs, pr
     assert syncs == []
 
 
-def test_waiters_hear_in_the_order_of_their_appends(logs, produce, syncs):
+def test_waiters_are_notified_in_the_order_of_their_appends(logs, produce, syncs):
     partition = logs.partition(**FLUSHED)
     heard = []
     for name in "abc":
@@ -166,7 +166,7 @@ def test_a_partition_that_is_deleted_is_not_waited_for(logs, produce, syncs):
     assert not logs.manager.flusher.busy
 
 
-def test_who_has_sent_something_meanwhile_shares_the_sync(logs, produce, syncs, monkeypatch):
+def test_partitions_appended_to_in_one_turn_share_a_sync(logs, produce, syncs, monkeypatch):
     partitions = [logs.partition(index=index, **FLUSHED) for index in range(3)]
     next_turns = []
     monkeypatch.setattr(logs.clock, "next_turn", next_turns.append)

@@ -106,7 +106,7 @@ def test_a_torn_message_is_cut_off_at_every_length(logs, start, kind):
 
 
 @pytest.mark.parametrize("at", [10, 12, 16, 17, 30])
-def test_a_spoiled_message_with_sound_ones_behind_it_is_damage_and_stays(logs, start, caplog, at):
+def test_a_corrupt_message_before_sound_ones_is_damage_and_is_kept(logs, start, caplog, at):
     messages = [message(offset, b"key", b"value" * 5, magic=offset % 2) for offset in range(4)]
     content = bytearray(b"".join(messages))
     content[len(messages[0]) + at] ^= 0x41
@@ -147,7 +147,7 @@ def test_records_below_the_log_start_are_deleted_in_the_middle_of_a_wrapper(star
     assert header.last_offset == 19
 
 
-def test_retention_goes_by_the_timestamps_of_magic_1_and_by_the_file_for_magic_0(logs, start):
+def test_retention_uses_the_timestamp_of_magic_1_and_file_time_of_magic_0(logs, start):
     now_ms = logs.clock.ms
     contents = {
         0: message(0, b"k", b"old", magic=1, timestamp=now_ms - 1_000_000),

@@ -36,7 +36,7 @@ def test_kafka_s_properties_are_read(logs):
     assert logs.manager.properties.directory_id == "uzFn8UP_S666QHMeiuIcVw"
 
 
-def test_node_that_nobody_named_is_that_of_the_directory(logs):
+def test_an_unset_node_id_is_read_from_the_directory(logs):
     logs.stop()
     text = (logs.directory / "meta.properties").read_text()
     (logs.directory / "meta.properties").write_text(text.replace("node.id=1", "node.id=7"))
@@ -89,7 +89,7 @@ def test_the_directory_of_another_broker_is_refused(logs, settings):
     logs.start()
 
 
-def test_a_second_broker_is_refused_and_told_who_is_there(logs):
+def test_a_second_broker_is_refused_with_the_pid_of_the_first(logs):
     import os
 
     manager = logs.manager
@@ -166,7 +166,7 @@ def test_a_snapshot_is_written_only_after_progress(logs, produce):
     assert [path.name for path in logs.path().glob("*.snapshot")] == ["00000000000000000001.snapshot"]
 
 
-def test_partitions_that_nobody_opens_keep_their_checkpoints(logs, produce):
+def test_unopened_partitions_keep_their_checkpoints(logs, produce):
     produce(logs.partition("idle"))
     produce(logs.partition())
     logs.stop()
@@ -226,7 +226,7 @@ def test_a_stop_that_cannot_write_is_not_clean(logs, produce, monkeypatch):
 
 
 @pytest.mark.parametrize("settings", [{"flush_messages": 1}, {"segment_bytes": 300}])
-def test_a_stop_hears_of_a_sync_that_fails_while_it_waits_for_it(logs, produce, monkeypatch, settings):
+def test_a_stop_is_not_clean_when_a_sync_in_progress_fails(logs, produce, monkeypatch, settings):
     """The kernel reports a failure only once, so the sync of the stop itself succeeds."""
     partition = logs.partition(**settings)
     logs.disk.held = []
@@ -246,7 +246,7 @@ def test_a_stop_hears_of_a_sync_that_fails_while_it_waits_for_it(logs, produce, 
     assert not (logs.directory / ".kafka_cleanshutdown").exists()
 
 
-def test_high_watermarks_that_a_power_loss_tore_are_written_anew(logs, produce, caplog):
+def test_a_torn_high_watermark_checkpoint_is_logged_and_rewritten(logs, produce, caplog):
     produce(logs.partition())
     logs.manager.checkpoint()
     logs.kill()
@@ -275,7 +275,7 @@ def test_partition_directories_are_listed(logs):
     assert logs.manager.topic_id_on_disk("a", 9) is None
 
 
-def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(logs, produce):
+def test_a_deleted_partition_is_renamed_at_once_and_removed_later(logs, produce):
     partition = logs.partition()
     produce(partition)
     parked = Wait(logs.turns)
@@ -304,7 +304,7 @@ def test_deleted_directories_that_a_stop_left_go_at_the_next_start(logs):
     assert not renamed.exists()
 
 
-def test_nothing_of_a_deleted_partition_goes_when_its_new_name_cannot_be_synced(logs, produce):
+def test_a_deleted_partition_keeps_its_files_if_its_rename_is_not_synced(logs, produce):
     produce(logs.partition())
     logs.manager.delete_later(logs.manager.rename_for_deletion("t", 0))
     (renamed,) = logs.directory.glob("*-delete")

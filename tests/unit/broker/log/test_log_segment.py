@@ -32,7 +32,7 @@ def rest(segment, unsynced=False):
     segment.release_if_idle(unsynced=unsynced)
 
 
-def test_a_segment_stays_open_in_the_round_behind_its_last_append_and_no_longer():
+def test_a_segment_is_closed_in_the_second_round_after_its_last_append():
     disk = Disk()
     segment = LogSegment(disk, "/data/t-0", 0, 4096)
     for position in (0, 100):
@@ -43,7 +43,7 @@ def test_a_segment_stays_open_in_the_round_behind_its_last_append_and_no_longer(
     assert disk.opened == []
 
 
-def test_what_is_to_be_synced_or_saved_keeps_it_open():
+def test_a_segment_with_an_unsynced_file_or_unsaved_index_stays_open():
     disk = Disk()
     segment = LogSegment(disk, "/data/t-0", 0, 4096)
     segment.append(b"x" * 100, 100, 0, 5)
@@ -54,7 +54,7 @@ def test_what_is_to_be_synced_or_saved_keeps_it_open():
         assert len(disk.opened) == 1
 
 
-def test_who_closes_it_twice_closes_it_once():
+def test_closing_a_segment_twice_closes_its_file_once():
     disk = Disk()
     segment = LogSegment(disk, "/data/t-0", 0, 4096)
     segment.append(b"x" * 100, 100, 0, 5)

@@ -69,7 +69,7 @@ def holding(memory_bytes, cost_us=SHORT_US + 1):
     return (yield long_call(memory_bytes, cost_us))
 
 
-def test_what_is_short_is_done_here_and_charged(rig):
+def test_short_calls_run_in_the_calling_turn_and_are_charged(rig):
     def steps():
         answer = yield Work(lambda: 7, 5.0, SHORT_BYTES)
         yield 3.0
@@ -79,7 +79,7 @@ def test_what_is_short_is_done_here_and_charged(rig):
     assert rig.found == [7] and rig.turns.charged_us == 8.0 and not rig.jobs
 
 
-def test_slices_rest_when_the_share_is_spent(rig):
+def test_steps_continue_in_a_later_turn_when_the_share_is_spent(rig):
     def steps():
         for _ in range(4):
             yield SHARE_US / 2
@@ -90,7 +90,7 @@ def test_slices_rest_when_the_share_is_spent(rig):
     assert rig.found == [None]
 
 
-def test_what_is_long_is_done_by_a_worker_and_nobody_waits_in_the_turn(rig):
+def test_long_calls_run_in_workers_and_are_marked_slow_by_their_cost(rig):
     rig.drive(holding(MIB))
     rig.drive(holding(MIB, SLOW_US + 1))
     assert [job.slow for job in rig.jobs] == [False, True]
@@ -100,7 +100,7 @@ def test_what_is_long_is_done_by_a_worker_and_nobody_waits_in_the_turn(rig):
     assert rig.found == ["first", "second"] and rig.work.is_idle
 
 
-def test_an_answer_goes_with_who_asked_for_it(rig):
+def test_a_result_is_freed_as_soon_as_its_receiver_drops_it(rig):
     """An answer may hold tens of MiB, and the garbage collector runs rarely."""
     rig.drive(holding(MIB))
     answer = array("b", bytes(10))
@@ -115,7 +115,7 @@ def test_an_answer_goes_with_who_asked_for_it(rig):
         gc.enable()
 
 
-def test_what_a_call_raises_is_raised_where_it_was_asked_for(rig):
+def test_an_exception_in_a_call_is_raised_in_the_requesting_generator(rig):
     def steps():
         for work in (long_call(), Work(lambda: 1 / 0, 1.0, 0)):
             try:
@@ -133,7 +133,7 @@ def test_what_a_call_raises_is_raised_where_it_was_asked_for(rig):
     assert rig.work.is_idle
 
 
-def test_what_a_call_takes_beside_large_records_is_counted(rig):
+def test_scratch_memory_is_counted_for_large_batches_only(rig):
     def compressing(size_bytes):
         yield Work(lambda: None, SLOW_US + 1, size_bytes, 3 * MIB)
 
@@ -158,7 +158,7 @@ def test_work_beyond_the_allowance_waits_in_order(rig):
     assert len(rig.found) == 3 and rig.work.is_idle
 
 
-def test_who_needs_more_than_there_is_goes_in_alone(rig):
+def test_work_larger_than_the_memory_limit_runs_alone(rig):
     rig.drive(holding(MIB))
     rig.drive(holding(2 * LIMIT))
     rig.drive(holding(MIB))
@@ -170,7 +170,7 @@ def test_who_needs_more_than_there_is_goes_in_alone(rig):
     assert len(rig.found) == 3 and rig.work.is_idle
 
 
-def test_memory_that_is_not_enough_is_given_back_before_more_is_asked_for(rig):
+def test_held_memory_is_released_before_more_is_reserved(rig):
     def steps():
         yield long_call(2 * MIB)
         return (yield long_call(7 * MIB))
@@ -182,7 +182,7 @@ def test_memory_that_is_not_enough_is_given_back_before_more_is_asked_for(rig):
     assert len(rig.found) == 2 and rig.work.is_idle
 
 
-def test_large_batches_are_compressed_anew_one_at_a_time_and_others_go_on(rig):
+def test_large_recompressions_run_one_at_a_time_next_to_other_work(rig):
     for _ in range(2):
         rig.drive(holding(LARGE_BYTES + 1, SLOW_US + 1), slow=True)
     rig.drive(holding(LARGE_BYTES + 1))
@@ -200,7 +200,7 @@ def test_work_that_was_not_begun_is_taken_back_from_the_worker(rig):
     assert rig.jobs[0].cancelled and rig.work.is_idle
 
 
-def test_memory_of_who_is_gone_is_free_when_the_worker_has_let_go_of_it(rig):
+def test_memory_of_discarded_work_is_freed_when_its_worker_ends(rig):
     activity = rig.drive(holding(LARGE_BYTES + 1), slow=True)
     rig.jobs[0].begun = True
     activity.discard()
@@ -209,7 +209,7 @@ def test_memory_of_who_is_gone_is_free_when_the_worker_has_let_go_of_it(rig):
     assert rig.work.is_idle and not rig.found
 
 
-def test_memory_of_who_is_gone_before_it_heard_the_answer_is_free(rig):
+def test_memory_of_work_discarded_after_its_call_ended_is_freed(rig):
     activity = rig.drive(holding(LARGE_BYTES + 1), slow=True)
 
     def end_and_discard():
@@ -222,7 +222,7 @@ def test_memory_of_who_is_gone_before_it_heard_the_answer_is_free(rig):
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_who_waits_and_is_gone_lets_the_next_ones_in(rig, slow):
+def test_work_discarded_while_waiting_does_not_block_the_next(rig, slow):
     rig.drive(holding(LIMIT), slow=slow)
     waiting = rig.drive(holding(LIMIT), slow=slow)
     rig.drive(holding(LIMIT), slow=slow)
@@ -232,7 +232,7 @@ def test_who_waits_and_is_gone_lets_the_next_ones_in(rig, slow):
     assert len(rig.found) == 2 and rig.work.is_idle
 
 
-def test_who_is_gone_while_resting_holds_nothing(rig):
+def test_work_discarded_between_slices_holds_no_memory(rig):
     def steps():
         yield Work(lambda: None, 1.0, MIB)
         yield SHARE_US
@@ -245,7 +245,7 @@ def test_who_is_gone_while_resting_holds_nothing(rig):
     assert rig.work.is_idle and not rig.found
 
 
-def test_who_was_let_in_and_is_gone_before_it_went_on_holds_nothing(rig):
+def test_a_handler_discarded_after_its_memory_is_granted_releases_it(rig):
     memory = RequestMemory(rig.turns, 10)
     first = memory.reserve(10, lambda: None)
     found = []

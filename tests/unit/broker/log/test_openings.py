@@ -47,7 +47,7 @@ def test_a_million_producers_would_be_read_in_parts_of_a_share(full_broker):
     assert max(steps) <= SHARE_US / 2
 
 
-def test_what_was_read_ahead_is_not_read_again(full_broker):
+def test_a_snapshot_that_was_read_ahead_is_not_read_again(full_broker):
     for _ in ahead(full_broker):
         pass
     full_broker.path("partition.metadata")
@@ -57,7 +57,7 @@ def test_what_was_read_ahead_is_not_read_again(full_broker):
 
 
 @pytest.mark.parametrize("taken", [0, 1, 5, 10, 11])
-def test_who_needs_the_partition_at_once_takes_the_steps_that_are_left(full_broker, taken):
+def test_opening_a_partition_at_once_completes_its_stepwise_opening(full_broker, taken):
     expected = state_of(full_broker.partition())
     assert list(expected[1]) == sorted(expected[1])
     assert expected[2] == min(expected[1])
@@ -82,7 +82,7 @@ def test_several_take_the_steps_in_turns(full_broker):
     assert len(full_broker.partition().log.producer_state) == COUNT
 
 
-def test_a_partition_that_is_deleted_meanwhile_is_not_read_on(full_broker):
+def test_a_stepwise_opening_ends_when_its_partition_is_deleted(full_broker):
     steps = ahead(full_broker)
     next(steps)
     (renamed,) = full_broker.manager.rename_for_deletion("t", 0)
@@ -114,7 +114,7 @@ def test_a_stop_in_between_lets_the_next_start_read_it_all(full_broker):
 
 
 @pytest.mark.parametrize("missing", ["topic_id_on_disk", "load"])
-def test_storage_that_fails_under_a_reader_is_told(full_broker, monkeypatch, missing):
+def test_an_io_error_during_an_opening_takes_the_directory_offline(full_broker, monkeypatch, missing):
     def fails(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 

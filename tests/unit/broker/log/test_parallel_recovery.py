@@ -99,7 +99,7 @@ def test_logs_are_found_as_they_are_one_by_one(killed_broker, produce, tmp_path)
     assert killed_broker.manager.clean_start
 
 
-def test_a_damaged_log_is_offline_and_its_damage_told(killed_broker, tmp_path):
+def test_a_damaged_log_is_offline_as_if_recovered_one_by_one(killed_broker, tmp_path):
     log = min(killed_broker.path(index=2).glob("*.log"))
     data = bytearray(log.read_bytes())
     data[80] ^= 1
@@ -127,7 +127,7 @@ def test_io_that_fails_in_a_process_takes_the_directory_offline(killed_broker, m
     assert killed_broker.partition(index=3, leader_epoch=2, **SETTINGS).offline is not None
 
 
-def test_what_a_process_did_not_come_to_is_recovered_when_it_is_opened(killed_broker, tmp_path, monkeypatch):
+def test_logs_left_by_a_dead_process_are_recovered_when_opened(killed_broker, tmp_path, monkeypatch):
     recover = parallel_recovery._recover
 
     def dies(disk, job):
@@ -142,7 +142,7 @@ def test_what_a_process_did_not_come_to_is_recovered_when_it_is_opened(killed_br
     assert side_by_side.files == one_by_one.files
 
 
-def test_open_partitions_and_those_of_other_topics_are_left_alone(killed_broker):
+def test_open_partitions_and_those_of_another_topic_id_are_not_recovered(killed_broker):
     killed_broker.start()
     killed_broker.partition(index=0, leader_epoch=2, **SETTINGS)
     wanted = [("t", index, bytes(16) if index == 1 else TOPIC_ID, LogConfig(**SETTINGS)) for index in range(4)]

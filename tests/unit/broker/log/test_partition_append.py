@@ -39,7 +39,7 @@ def test_the_bytes_are_the_client_s_but_for_offset_and_epoch(logs):
     assert written[16:] == sent[16:]
 
 
-def test_what_follows_the_batch_is_not_written(logs):
+def test_bytes_after_the_batch_are_not_written(logs):
     partition = logs.partition()
     data = build_batch([(b"k", b"v")], timestamp_ms=NOW_MS)
     cut = memoryview(data + data[:20])
@@ -71,13 +71,13 @@ def claiming_append_time():
     return memoryview(data)
 
 
-def test_a_client_may_not_claim_append_time(logs):
+def test_an_append_time_topic_refuses_batches_marked_as_append_time(logs):
     partition = logs.partition(log_append_time=True)
     data = claiming_append_time()
     assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_a_create_time_topic_drops_the_claim(logs):
+def test_a_create_time_topic_clears_the_append_time_mark(logs):
     partition = logs.partition()
     data = claiming_append_time()
     assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.NONE
@@ -183,7 +183,7 @@ def test_a_refused_batch_leaves_no_trace(logs, transactor):
     assert partition.log_end_offset == 2
 
 
-def test_the_last_stable_offset_stands_at_the_earliest_open_transaction(logs, produce, transactor):
+def test_the_last_stable_offset_is_that_of_the_first_open_transaction(logs, produce, transactor):
     partition = logs.partition()
     produce(partition)
     one, two = transactor(partition, 1), transactor(partition, 2)
@@ -283,7 +283,7 @@ def test_a_write_that_fails_is_not_acknowledged_and_takes_the_directory_offline(
     assert "No space left" in partition.offline
 
 
-def test_what_a_failed_write_left_behind_is_cut_at_the_next_start(logs, produce):
+def test_the_remains_of_a_failed_write_are_cut_off_at_the_next_start(logs, produce):
     partition = logs.partition()
     produce(partition)
     size = logs.path(f"{0:020d}.log").stat().st_size
@@ -298,7 +298,7 @@ def test_what_a_failed_write_left_behind_is_cut_at_the_next_start(logs, produce)
     assert produce(partition).base_offset == 1
 
 
-def test_waiters_are_woken_by_an_append_and_by_a_failure(logs, produce):
+def test_waiting_fetches_are_woken_by_an_append_and_by_a_failure(logs, produce):
     partition = logs.partition()
     woken = []
 

@@ -26,7 +26,7 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(logs, produce):
     assert offsets(partition.read(11, 10_000).records) == [9]
 
 
-def test_a_read_at_the_end_is_empty_and_behind_it_out_of_range(logs, produce):
+def test_a_read_at_the_end_is_empty_and_past_it_is_out_of_range(logs, produce):
     partition = logs.partition()
     assert partition.read(0, 1000) == (ErrorCode.NONE, b"", None)
     produce(partition, 2)
@@ -36,7 +36,7 @@ def test_a_read_at_the_end_is_empty_and_behind_it_out_of_range(logs, produce):
     assert partition.read(-1, 1000).error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_batches_come_whole_and_within_the_limit_but_for_the_first(logs, produce):
+def test_a_read_returns_whole_batches_within_the_limit_or_one_larger(logs, produce):
     partition = logs.partition()
     for _ in range(5):
         produce(partition)
@@ -59,7 +59,7 @@ def test_a_read_stays_in_its_segment(logs, produce):
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
 @pytest.mark.parametrize("max_bytes", [1, 200, 777, 5000, 10**6])
-def test_a_reader_that_goes_on_sees_every_batch_once(logs, produce, interval, max_bytes):
+def test_consecutive_reads_return_every_batch_once(logs, produce, interval, max_bytes):
     partition = logs.partition(segment_bytes=20_000, index_interval_bytes=interval)
     for n in range(200):
         produce(partition, 1 + n % 3, value=b"v" * (n * 37 % 900))
@@ -87,7 +87,7 @@ def test_a_committed_reader_stops_at_the_first_open_transaction(logs, produce, t
     assert offsets(partition.read(0, 10_000, isolation=FetchIsolation.LOG_END).records) == [0, 2, 3]
 
 
-def test_aborted_transactions_come_with_the_data(logs, produce, transactor):
+def test_a_committed_read_lists_the_aborted_transactions_of_its_range(logs, produce, transactor):
     partition = logs.partition()
     one, two = transactor(partition, 1), transactor(partition, 2)
     one.send()  # 0
@@ -169,7 +169,7 @@ def test_timestamps_need_not_ascend(logs, produce):
     assert to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END)) == (2, NOW_MS + 90, 0)
 
 
-def test_a_timestamp_behind_the_limit_is_not_found(logs, produce, transactor):
+def test_a_search_by_time_ignores_records_above_the_last_stable_offset(logs, produce, transactor):
     partition = logs.partition()
     produce(partition)
     transactor(partition, 1).send(timestamp_ms=NOW_MS + 9)

@@ -81,7 +81,7 @@ def test_recovery_keeps_an_epoch_that_began_in_front_of_what_it_reads(logs, two_
 
 
 @pytest.mark.parametrize("left", [b"", b"0\n2\n2 0\n4", b"0\n2\n2 0\n4 3"])
-def test_what_is_left_of_an_epoch_checkpoint_is_not_believed(logs, two_epochs, left):
+def test_a_torn_epoch_checkpoint_is_rebuilt_from_the_batches(logs, two_epochs, left):
     logs.path("leader-epoch-checkpoint").write_bytes(left)
     logs.start()
     assert epochs_of(logs, **ROLLING) == two_epochs
@@ -165,7 +165,7 @@ def test_the_few_bytes_of_a_batch_in_a_page_that_came_too_early(logs, produce, l
     assert log.stat().st_size == (len(data) if whole else second.position + second.size_bytes)
 
 
-def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(logs, produce):
+def test_a_batch_size_beyond_the_end_of_the_log_takes_it_offline(logs, produce):
     """No batch would ever be found after it, and readers would wait for ever."""
     for _ in range(3):
         produce(logs.partition())
@@ -182,7 +182,7 @@ def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(logs, prod
 
 @pytest.mark.parametrize("kind", PowerLoss)
 @pytest.mark.parametrize("seed", range(100))
-def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_read(in_memory, produce, seed, kind):
+def test_a_log_is_readable_when_its_deleted_segments_reappear(in_memory, produce, seed, kind):
     """Some of the deletions are lost and others are not; so are those of the next start, which is killed somewhere."""
     settings = {"segment_bytes": 100, "flush_messages": 1}
     logs = in_memory(seed)
@@ -220,7 +220,7 @@ def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_rea
 
 @pytest.mark.parametrize("kind", PowerLoss)
 @pytest.mark.parametrize("seed", range(60))
-def test_a_deleted_log_that_comes_back_still_has_its_id(in_memory, produce, seed, kind):
+def test_a_deleted_log_that_reappears_is_not_used_by_a_new_topic(in_memory, produce, seed, kind):
     """Otherwise the next topic of this name would use it as its own log."""
     logs = in_memory(seed)
     partition = logs.partition(flush_messages=1)

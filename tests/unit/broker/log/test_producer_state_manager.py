@@ -195,7 +195,7 @@ def test_sequences_go_on_after_a_marker_of_the_same_epoch():
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("sequence", [0, 1, 2])
-def test_a_sequence_of_an_ended_transaction_is_refused_whatever_its_count(sequence, count, commit):
+def test_a_sequence_of_an_ended_transaction_is_refused_for_any_count(sequence, count, commit):
     producers = state(batch(transactional=True, count=3))
     end(producers, commit=commit)
     header = batch(sequence=sequence, count=count, transactional=True)
@@ -227,7 +227,7 @@ def test_a_sequence_of_an_ended_transaction_is_refused_while_the_next_is_open():
     assert producers.check_batch(batch(sequence=1, transactional=True), AppendOrigin.CLIENT).duplicate.first_offset == 2
 
 
-def test_what_was_on_its_way_behind_a_reuse_is_refused_with_it():
+def test_batches_pipelined_after_a_reused_sequence_are_refused_alike():
     producers = state(batch(transactional=True))
     end(producers)
     producers.maybe_create_verification_state_entry(7, 0, 0, NOW)
@@ -307,7 +307,7 @@ def test_producers_expire_by_their_timestamps_unless_a_transaction_is_open():
     assert [producer.producer_id for producer in producers] == [2]
 
 
-def test_expiry_goes_on_in_slices_and_sees_what_was_appended_in_between(monkeypatch):
+def test_expiry_runs_in_slices_and_sees_batches_appended_between_them(monkeypatch):
     monkeypatch.setattr("ottla.broker.log.producer_state_manager.EXPIRY_SLICE", 2)
     producers = state(*(batch(producer_id=each) for each in range(5)))
     slices = producers.remove_expired_producers(NOW + 1000, 1000)
@@ -446,7 +446,7 @@ def test_a_v2_transaction_begins_with_sequence_0_where_nothing_is_known_of_its_p
     assert error(verifying(sequence), sent) is ErrorCode.NONE  # V1: its state may have expired
 
 
-def test_a_v2_transaction_begins_with_sequence_0_behind_a_marker_of_its_own_epoch():
+def test_a_v2_transaction_after_a_marker_of_its_epoch_begins_at_sequence_0():
     producers = state(batch(transactional=True))
     producers.apply_marker(7, 1, 0, True, 1, NOW)
     producers.maybe_create_verification_state_entry(7, 1, 2, NOW, supports_epoch_bump=True)

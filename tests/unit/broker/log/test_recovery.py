@@ -74,7 +74,7 @@ def test_a_bad_last_batch_is_a_torn_write(logs, produce):
 
 
 @pytest.mark.parametrize("at", ["size", "magic", "crc", "payload"])
-def test_a_bad_batch_with_good_ones_behind_it_is_damage(logs, produce, caplog, at):
+def test_a_bad_batch_before_good_ones_takes_the_partition_offline(logs, produce, caplog, at):
     partition = logs.partition()
     for _ in range(3):
         produce(partition)
@@ -121,7 +121,7 @@ def test_an_offset_that_rotted_is_damage_although_no_crc_covers_it(logs, produce
     assert log(logs).read_bytes() == data
 
 
-def test_other_partitions_stay_online_beside_a_damaged_one(logs, produce):
+def test_a_damaged_partition_leaves_other_partitions_online(logs, produce):
     for topic in ("t", "other"):
         for _ in range(3):
             produce(logs.partition(topic))
@@ -175,7 +175,7 @@ def test_a_file_that_grew_by_zeros_is_cut_off(logs, produce):
     assert log(logs).stat().st_size == size
 
 
-def test_a_torn_segment_with_segments_behind_it_is_damage(logs, produce):
+def test_a_torn_segment_before_other_segments_takes_the_partition_offline(logs, produce):
     partition = logs.partition(segment_bytes=300)
     for _ in range(7):
         produce(partition)
@@ -370,7 +370,7 @@ def test_a_damaged_swap_leaves_everything_as_it_is(logs, produce):
     assert [log.read_bytes() for log in log_files] == before
 
 
-def test_a_log_that_ends_before_its_start_begins_anew(logs, produce):
+def test_a_log_that_ends_before_its_start_offset_restarts_empty_there(logs, produce):
     produce(logs.partition())
     logs.stop()
     checkpoint = logs.directory / "log-start-offset-checkpoint"

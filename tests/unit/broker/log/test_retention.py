@@ -59,7 +59,7 @@ def test_no_limit_of_size_or_age_keeps_everything(logs, produce):
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (1, 2), (4, 4)])
-def test_the_recovery_point_is_in_the_log_and_never_goes_back(logs, produce, before, after):
+def test_deletion_raises_the_recovery_point_to_the_log_start_if_lower(logs, produce, before, after):
     partition = logs.partition(**ONE_BATCH, **KEEP)
     fill(partition, produce)
     partition.log.recovery_point = before
@@ -105,7 +105,7 @@ def test_active_segment_is_rolled_when_all_of_it_is_too_old(logs, produce):
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_log_that_lost_everything_goes_on_at_its_end_after_a_restart(logs, produce, end):
+def test_a_log_emptied_by_retention_continues_at_its_end_after_a_restart(logs, produce, end):
     partition = logs.partition(retention_ms=DAY_MS)
     fill(partition, produce, 3, timestamp_ms=NOW_MS - 2 * DAY_MS)
     clean_up(logs)
@@ -142,7 +142,7 @@ def test_segments_below_the_log_start_go_but_not_the_one_that_holds_it(logs, pro
     assert partition.log_start_offset == 6
 
 
-def test_what_readers_cannot_see_yet_is_not_deleted(logs, produce):
+def test_records_above_the_high_watermark_are_not_deleted(logs, produce):
     logs.disk.held = []
     partition = logs.partition(**ONE_BATCH, retention_bytes=0, flush_messages=1)
     fill(partition, produce, 2)
@@ -270,7 +270,7 @@ def test_many_segments_are_deleted_in_slices(logs, produce, slow):
     assert {before - after for before, after in pairwise(left)} <= set(range(SEGMENTS_PER_STEP + 1))
 
 
-def test_a_step_asks_few_segments_for_their_age_however_many_are_old(logs, produce):
+def test_a_retention_step_reads_the_age_of_a_few_segments_only(logs, produce):
     partition = logs.partition(**ONE_BATCH, **KEEP)
     fill(partition, produce, 100)
     partition.log.config = replace(partition.log.config, retention_ms=DAY_MS)

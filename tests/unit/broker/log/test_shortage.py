@@ -63,7 +63,7 @@ def test_an_append_that_must_roll_is_refused_and_the_next_one_is_not(logs, disk,
     assert [header.base_offset for header, _ in partition.scan(0)] == offsets
 
 
-def test_the_limit_is_said_once_a_minute(logs, disk, produce, caplog):
+def test_a_descriptor_shortage_is_logged_once_a_minute(logs, disk, produce, caplog):
     partition = logs.partition(segment_bytes=300)
     with short("write"):
         for _ in range(60):
@@ -137,7 +137,7 @@ def test_retention_waits_for_better_times(logs, disk, produce):
     assert (logs.path() / f"{10:020d}.log").exists()
 
 
-def test_what_the_cleaner_cannot_do_now_it_does_later(logs, disk, produce):
+def test_a_cleaning_that_a_shortage_prevents_is_done_later(logs, disk, produce):
     settings = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_ratio": 0.3}
     partition = logs.partition(**settings)
     for _ in range(12):

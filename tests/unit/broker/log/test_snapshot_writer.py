@@ -89,7 +89,7 @@ def test_a_snapshot_holds_what_producers_were_at_its_roll(logs, transactor, seed
     assert not list(logs.path().glob("*.tmp"))
 
 
-def test_producers_that_expire_meanwhile_are_still_in_it(logs, transactor):
+def test_a_snapshot_includes_producers_that_expire_while_it_is_written(logs, transactor):
     crowd = Crowd(logs, transactor)
     crowd.roll()
     crowd.pass_turn()
@@ -101,7 +101,7 @@ def test_producers_that_expire_meanwhile_are_still_in_it(logs, transactor):
     assert sorted(decode_snapshot(crowd.snapshot_path(crowd.base).read_bytes())) == crowd.at_roll[crowd.base]
 
 
-def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(logs, transactor):
+def test_a_snapshot_has_the_state_at_its_roll_of_returning_producers(logs, transactor):
     crowd = Crowd(logs, transactor)
     crowd.roll()
     known = {each.producer_id for each in crowd.partition.producers()}

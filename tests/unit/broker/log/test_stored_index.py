@@ -60,7 +60,7 @@ def store_index(folder, index, log_size_bytes, zeros=0, disk=None):
 
 @pytest.mark.parametrize("zeros", [0, 1, 700])
 @pytest.mark.parametrize("entries", [0, 1, 2, 255, 256, 257, 1500])
-def test_it_answers_as_the_index_in_memory_does(tmp_path, entries, zeros):
+def test_the_stored_index_gives_the_results_of_the_index_in_memory(tmp_path, entries, zeros):
     chance = random.Random(entries)
     index, size_bytes = fill_index(entries, chance)
     found = store_index(tmp_path, index, size_bytes, zeros)

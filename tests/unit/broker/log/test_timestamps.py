@@ -52,7 +52,7 @@ def written(partition, batch):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_found_is_what_reading_everything_finds(logs, seed):
+def test_a_search_by_time_finds_the_record_that_a_full_scan_finds(logs, seed):
     draw = random.Random(seed)
     partition = logs.partition(segment_bytes=3_000, index_interval_bytes=draw.choice([0, 200, 4096]))
     for _ in range(60):
@@ -117,7 +117,7 @@ def test_many_batches_whose_times_do_not_ascend_are_passed_in_short_steps(logs, 
     assert len(seen) > 3 and max(seen) <= SHORT_US
 
 
-def test_many_segments_are_looked_at_in_steps(logs, produce):
+def test_a_search_over_many_segments_yields_for_each_of_them(logs, produce):
     partition = logs.partition(segment_bytes=100)
     for number in range(30):
         produce(partition, timestamp_ms=NOW_MS + number)
@@ -152,7 +152,7 @@ def test_segments_that_are_deleted_during_a_search_are_not_opened_again(logs, pr
     assert partition.offline is None
 
 
-def test_a_log_that_is_deleted_during_a_search_is_left_alone(logs, produce):
+def test_a_search_in_a_log_that_is_deleted_returns_none(logs, produce):
     partition = logs.partition(segment_bytes=100)
     for number in range(10):
         produce(partition, timestamp_ms=NOW_MS + number)
@@ -164,7 +164,7 @@ def test_a_log_that_is_deleted_during_a_search_is_left_alone(logs, produce):
     assert not logs.path().exists() and logs.manager.offline is None
 
 
-def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(logs, produce):
+def test_a_search_continues_in_a_segment_that_is_sealed_and_closed(logs, produce):
     partition = logs.partition(index_interval_bytes=1 << 30)
     for number in range(2_000):
         produce(partition, timestamp_ms=NOW_MS + (number == 1_999), value=b"")

@@ -40,7 +40,7 @@ def history(draw, count):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_told_is_what_kafka_collects(seed):
+def test_collected_aborted_transactions_are_those_of_kafkas_algorithm(seed):
     draw = random.Random(seed)
     entries = history(draw, draw.choice([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 1_000]))
     aborted = TransactionIndex()
@@ -67,7 +67,7 @@ class Watched(list):
         return found
 
 
-def test_what_was_aborted_behind_an_open_transaction_is_passed_in_blocks():
+def test_aborted_transactions_above_the_range_are_skipped_in_blocks():
     later = [AbortedTxn(2, 10 + 2 * n, 11 + 2 * n, 0) for n in range(50_000)]
     aborted = TransactionIndex(Watched([*later, AbortedTxn(1, 0, 200_000, 200_000)]))
     expected = [(2, 10), (2, 12), (1, 0)]
@@ -77,7 +77,7 @@ def test_what_was_aborted_behind_an_open_transaction_is_passed_in_blocks():
     assert Watched.looks < 4 * BLOCK
 
 
-def test_entries_come_back_from_their_file():
+def test_packed_entries_are_unpacked_unchanged():
     entries = history(random.Random(1), 300)
     assert [*iter_aborted_txns(pack_aborted_txns(entries))] == entries
 
@@ -106,7 +106,7 @@ def test_a_file_of_many_is_read_in_steps_that_are_a_small_part_of_a_share():
 
 
 @pytest.mark.parametrize("entries", [MANY, [*MANY, AbortedTxn(1, 0, 50_000, 50_000)]])
-def test_many_are_told_in_steps_that_are_a_small_part_of_a_share(entries):
+def test_many_aborted_transactions_are_collected_in_short_steps(entries):
     steps = list(TransactionIndex(entries).collect_aborted_txns(0, 40_000))
     assert sum(steps) > SHARE_US
     assert max(steps) < SHARE_US / 4
@@ -119,7 +119,7 @@ def replace_in_between(partition, steps, replace):
     return to_the_end(steps)
 
 
-def test_a_reader_is_told_anew_when_segments_are_replaced_meanwhile(logs, transactor):
+def test_aborted_transactions_are_collected_again_if_segments_are_replaced(logs, transactor):
     partition = logs.partition()
     for producer_id in range(5 * BLOCK):
         producer = transactor(partition, producer_id)

@@ -36,6 +36,6 @@ def has_mapping(told):
     return found.stdout.strip() == "True"
 
 
-def test_large_blocks_are_given_back_one_by_one_whatever_was_freed_before():
+def test_a_large_block_has_its_own_mapping_after_a_larger_one_was_freed():
     assert has_mapping("told")
     assert not has_mapping("untold"), "glibc's own habit, without which there is nothing to tell it"

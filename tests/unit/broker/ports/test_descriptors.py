@@ -58,7 +58,7 @@ def test_a_closed_file_is_not_opened_again(tmp_path):
     file.close()
 
 
-def test_a_file_in_use_outlives_files_that_nobody_uses():
+def test_a_file_in_use_keeps_its_descriptor_while_unused_ones_lose_theirs():
     descriptors = Descriptors(3)
     busy, *idle = [File(number) for number in range(12)]
     descriptors.add(busy)
@@ -71,7 +71,7 @@ def test_a_file_in_use_outlives_files_that_nobody_uses():
     assert len(descriptors) == 3
 
 
-def test_when_all_are_in_use_the_one_opened_first_rests():
+def test_the_first_opened_file_is_released_when_all_are_in_use():
     descriptors = Descriptors(3)
     files = [File(number) for number in range(4)]
     for file in files:
@@ -80,7 +80,7 @@ def test_when_all_are_in_use_the_one_opened_first_rests():
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 20_000, 1 << 20])
-def test_logs_and_connections_together_leave_room_for_files_of_one_call(limit):
+def test_log_and_connection_shares_leave_descriptors_for_other_files(limit):
     others = limit - log_share(limit) - connection_share(limit)
     assert others == min(96, limit // 8)
     assert connection_share(limit) > limit // 4

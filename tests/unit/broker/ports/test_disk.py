@@ -166,7 +166,7 @@ def test_a_call_is_charged_what_it_took_if_that_is_more_than_it_costs(disk, tmp_
     assert charged.pop() == 3_000.0
 
 
-def test_what_is_not_there(disk, tmp_path):
+def test_calls_on_an_absent_path_raise_file_not_found_error(disk, tmp_path):
     path = str(tmp_path / "absent")
     for call in (disk.open, disk.read, disk.list, disk.size_bytes, disk.remove, disk.modified_ms, disk.sync_dir):
         with pytest.raises(FileNotFoundError):
@@ -201,7 +201,7 @@ def test_syncs(disk, tmp_path, kernel, count):
 
 
 @pytest.mark.parametrize("opened", [True, False])
-def test_a_failed_sync_says_so(disk, tmp_path, failing, opened):
+def test_a_failed_sync_reports_its_error(disk, tmp_path, failing, opened):
     paths = [str(tmp_path / str(number)) for number in range(4)]
     files = [disk.open(path, create=True) for path in paths]
     if not opened:

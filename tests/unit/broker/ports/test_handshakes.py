@@ -103,7 +103,7 @@ def client_hello(certificates):
     return said.read()
 
 
-def test_who_says_hello_is_served(run, certificates):
+def test_tls_clients_are_served_after_their_handshake(run, certificates):
     async def scenario(listener, door, security):
         assert await asyncio.gather(*(read_answer(listener, certificates) for _ in range(20))) == [b"hello"] * 20
         assert security.reasons == security.strangers == []
@@ -111,7 +111,7 @@ def test_who_says_hello_is_served(run, certificates):
     run(scenario)
 
 
-def test_a_hello_may_come_in_pieces_and_begins_when_it_is_whole(run, certificates):
+def test_a_handshake_begins_when_a_fragmented_client_hello_is_complete(run, certificates):
     async def scenario(listener, door, security):
         security.is_busy = True
         hello = client_hello(certificates)
@@ -146,7 +146,7 @@ def test_each_begins_when_it_is_its_turn(run, certificates):
 
 
 @pytest.mark.parametrize("first", [b"\x00", b"\x00\x00\x00\x10\x00\x12", b"GET / HTTP/1.1\r\n\r\n"])
-def test_what_is_no_tls_never_comes_to_openssl(run, first):
+def test_a_client_without_tls_is_reported_and_closed_without_a_handshake(run, first):
     async def scenario(listener, door, security):
         with socket.create_connection(("127.0.0.1", listener.port)) as client:
             client.sendall(first)
@@ -165,7 +165,7 @@ def test_what_is_no_tls_never_comes_to_openssl(run, first):
         (b"\x16\x03\x01\xff\xff", "is too large"),
     ],
 )
-def test_who_leaves_or_says_too_much_is_let_go(run, said, reason):
+def test_an_ended_or_oversized_client_hello_closes_the_connection(run, said, reason):
     async def scenario(listener, door, security):
         with socket.create_connection(("127.0.0.1", listener.port)) as client:
             client.sendall(said)
@@ -178,7 +178,7 @@ def test_who_leaves_or_says_too_much_is_let_go(run, said, reason):
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x00\x50abc"])
-def test_who_says_nothing_more_is_let_go_in_time(run, said, monkeypatch):
+def test_an_incomplete_client_hello_is_closed_after_a_timeout(run, said, monkeypatch):
     monkeypatch.setattr(handshakes, "HELLO_S", 0.05)
 
     async def scenario(listener, door, security):
@@ -192,7 +192,7 @@ def test_who_says_nothing_more_is_let_go_in_time(run, said, monkeypatch):
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16\x03"])
-def test_who_leaves_with_a_reset_keeps_no_socket(run, said, monkeypatch):
+def test_a_reset_before_the_handshake_closes_the_connection(run, said, monkeypatch):
     """uvloop does not call a reader after a reset, so the broker polls for it."""
     monkeypatch.setattr(handshakes, "HELLO_S", 3600)
     monkeypatch.setattr(handshakes, "CHECK_S", 0.05)
@@ -209,7 +209,7 @@ def test_who_leaves_with_a_reset_keeps_no_socket(run, said, monkeypatch):
     run(scenario)
 
 
-def test_a_handshake_that_fails_is_told_and_its_place_is_free(run, certificates):
+def test_a_failed_handshake_is_reported_and_its_connection_closed(run, certificates):
     async def scenario(listener, door, security):
         with pytest.raises(ssl.SSLCertVerificationError):
             context = ssl.create_default_context()  # trusts others

@@ -16,7 +16,7 @@ def pair():
         yield ours, theirs
 
 
-def test_who_is_there_has_not_hung_up(pair):
+def test_an_open_connection_has_not_hung_up(pair):
     ours, theirs = pair
     theirs.sendall(b"x" * 100)
     assert not has_hung_up(ours.fileno(), 1_000)
@@ -24,7 +24,7 @@ def test_who_is_there_has_not_hung_up(pair):
 
 @pytest.mark.parametrize("end", [socket.socket.close, lambda theirs: theirs.shutdown(socket.SHUT_WR)])
 @pytest.mark.parametrize(("needed_bytes", "expected"), [(101, True), (100, False), (99, False)])
-def test_who_has_hung_up_is_missed_unless_all_that_is_needed_has_come(pair, end, needed_bytes, expected):
+def test_a_hangup_is_detected_unless_all_needed_bytes_have_arrived(pair, end, needed_bytes, expected):
     ours, theirs = pair
     theirs.sendall(b"x" * 100)
     while unread_bytes(ours.fileno()) < 100:
@@ -36,12 +36,12 @@ def test_who_has_hung_up_is_missed_unless_all_that_is_needed_has_come(pair, end,
     assert waited[-1] is expected
 
 
-def test_who_broke_off_is_missed(pair):
+def test_a_reset_is_detected_as_a_hangup(pair):
     ours, theirs = pair
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     theirs.close()
     assert [has_hung_up(ours.fileno(), 1) for _ in range(10_000)][-1]
 
 
-def test_a_transport_without_a_socket_is_left_alone():
+def test_a_transport_without_a_socket_has_not_hung_up():
     assert not has_hung_up(-1, 1)

@@ -98,7 +98,7 @@ def test_an_address_of_a_host_that_this_machine_lacks_is_passed_over():
     asyncio.run(scenario())
 
 
-def test_who_comes_is_served(run):
+def test_connections_are_served_until_the_listener_is_closed(run):
     async def scenario():
         listener = await listening(Door())
         assert await read_answers(listener.port, 100) == [b"hello"] * 100
@@ -110,7 +110,7 @@ def test_who_comes_is_served(run):
     run(scenario)
 
 
-def test_who_is_refused_sees_the_end(run):
+def test_a_refused_connection_is_closed(run):
     async def scenario():
         door = Door()
         door.refuses = True
@@ -121,7 +121,7 @@ def test_who_is_refused_sees_the_end(run):
     run(scenario)
 
 
-def test_who_waits_is_served_when_the_time_has_come_or_accepting_is_resumed(run):
+def test_accepting_is_retried_after_the_wait_and_on_resume(run):
     async def scenario():
         door = Door()
         listener = await listening(door)
@@ -155,7 +155,7 @@ def test_one_is_accepted_and_the_next_when_others_were_served(run):
     run(scenario)
 
 
-def test_who_rests_accepts_nobody_behind_the_close(run):
+def test_a_deferred_accept_does_nothing_after_the_close(run):
     async def scenario():
         door = Door()
         door.others_are_due = True
@@ -168,7 +168,7 @@ def test_who_rests_accepts_nobody_behind_the_close(run):
     run(scenario)
 
 
-def test_a_lack_of_descriptors_is_told_and_tried_again_without_spinning(run):
+def test_a_lack_of_descriptors_is_reported_and_accepting_is_retried(run):
     async def scenario():
         loop = asyncio.get_running_loop()
         door = Door()

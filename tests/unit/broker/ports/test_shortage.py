@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_shortage_is_told_from_a_failed_disk_and_names_its_limit(number):
+def test_a_lack_of_descriptors_or_memory_is_a_shortage_naming_its_limit(number):
     error = as_shortage(OSError(number, os.strerror(number), "/data/a-0"))
     assert isinstance(error, Shortage) and (error.errno, error.filename) == (number, "/data/a-0")
     assert any(word in shortage(error) for word in ("RLIMIT_NOFILE", "fs.file-max", "memory"))
@@ -64,7 +64,7 @@ def test_a_sync_that_fails_for_want_of_memory_is_a_failed_sync(tmp_path, monkeyp
     file.close()
 
 
-def test_what_the_disk_does_without_a_descriptor_to_be_had(tmp_path):
+def test_disk_calls_without_a_free_descriptor_work_or_raise_shortage(tmp_path):
     """Run in a separate process: threads of other tests open and close descriptors at any time."""
     script = Path(__file__).with_name("no_descriptors.py")
     places = [f"--basetemp={tmp_path / 'base'}", str(script)]

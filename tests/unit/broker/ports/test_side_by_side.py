@@ -32,19 +32,19 @@ def two_processors(monkeypatch):
     monkeypatch.setattr(side_by_side, "processors", lambda: 2)
 
 
-def test_results_have_the_places_of_their_items_and_come_from_other_processes():
+def test_results_are_keyed_by_item_index_and_made_in_two_processes():
     found = side_by_side.run_parallel(lambda item: (item * b"x", os.getpid()), list(range(5)), [1] * 5)
     assert {place: len(data) for place, (data, _) in found.items()} == {place: place for place in range(5)}
     pids = {pid for _, pid in found.values()}
     assert len(pids) == 2 and os.getpid() not in pids
 
 
-def test_a_result_larger_than_a_pipe_comes_back_whole():
+def test_a_result_larger_than_a_pipe_is_returned_whole():
     found = side_by_side.run_parallel(lambda item: bytes([item]) * 3_000_000, [7, 8], [1, 1])
     assert found == {0: b"\x07" * 3_000_000, 1: b"\x08" * 3_000_000}
 
 
-def test_what_is_done_is_told_before_the_rest_is(tmp_path):
+def test_a_finished_item_is_reported_before_the_others_finish(tmp_path):
     def work(item):
         while item and not (tmp_path / "go on").exists():
             time.sleep(0.01)
@@ -60,7 +60,7 @@ def test_what_is_done_is_told_before_the_rest_is(tmp_path):
     assert told == [1, 0]
 
 
-def test_who_gives_up_leaves_no_process(tmp_path):
+def test_closing_the_steps_ends_the_child_processes(tmp_path):
     def work(item):
         (tmp_path / str(os.getpid())).touch()
         time.sleep(PATIENCE_S)
@@ -74,7 +74,7 @@ def test_who_gives_up_leaves_no_process(tmp_path):
             os.kill(pid, 0)
 
 
-def test_what_failed_in_a_process_fails_in_its_parent():
+def test_an_oserror_in_a_child_process_is_raised_in_the_parent():
     """A second sync would not fail again."""
 
     def work(item):
@@ -87,7 +87,7 @@ def test_what_failed_in_a_process_fails_in_its_parent():
     assert (raised.value.errno, raised.value.filename) == (errno.EIO, "a file")
 
 
-def test_what_a_process_did_before_it_died_is_not_lost():
+def test_results_that_a_process_returned_before_it_died_are_kept():
     def work(item):
         if item >= 2:
             os._exit(7)
@@ -96,7 +96,7 @@ def test_what_a_process_did_before_it_died_is_not_lost():
     assert side_by_side.run_parallel(work, list(range(4)), [1] * 4) == {0: 0, 1: 1}
 
 
-def test_results_come_back_where_the_end_of_processes_is_ignored():
+def test_results_are_returned_when_sigchld_is_ignored():
     """The parent of the broker may ignore SIGCHLD. The kernel then reaps the processes, so none can be waited for."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:

@@ -116,7 +116,7 @@ def test_the_kernel_leaves_what_is_spared(disk, tmp_path):
     assert take_all(part) == CONTENT[700:1000]
 
 
-def test_a_file_that_is_shorter_than_promised_is_told(disk, tmp_path):
+def test_a_slice_of_a_truncated_file_raises_cut_short(disk, tmp_path):
     file = written(disk, tmp_path / "a")
     part = file.slice(0, len(CONTENT))
     file.truncate(1000)

@@ -54,13 +54,13 @@ def test_the_kernel_takes_as_many_as_it_may(kernel, descriptors):
         assert kernel.sync(descriptors[:count], data_only=False) == ([], None)
 
 
-def test_what_the_kernel_does_not_take_is_left(kernel, descriptors, pipe):
+def test_kernel_sync_returns_the_refused_descriptor_and_those_after_it(kernel, descriptors, pipe):
     some = [*descriptors[:3], pipe, *descriptors[3:6]]
     assert kernel.sync(some) == ([pipe, *descriptors[3:6]], None)
     assert kernel.sync(descriptors[:6]) == ([], None)
 
 
-def test_a_failure_is_told_and_the_others_are_synced_all_the_same(kernel, descriptors, pipe, monkeypatch):
+def test_a_sync_failure_is_returned_and_the_other_files_are_synced(kernel, descriptors, pipe, monkeypatch):
     synced, sync = [], os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: (synced.append(descriptor), sync(descriptor)))
     failed = sync_descriptors([*descriptors[:3], pipe, *descriptors[3:]], kernel)
@@ -81,7 +81,7 @@ def test_a_descriptor_that_is_not_open_is_a_failure(descriptors):
     own.stop()
 
 
-def test_jobs_end_in_order_and_descriptors_are_closed_behind_them(descriptors, tmp_path, monkeypatch):
+def test_jobs_end_in_order_and_descriptors_are_closed_after_them(descriptors, tmp_path, monkeypatch):
     going, heard = threading.Event(), []
     monkeypatch.setattr(syncs, "sync_descriptors", lambda *_: going.wait(PATIENCE_S) and None)
     own, last = Syncs(), threading.Event()
@@ -121,7 +121,7 @@ def test_an_open_file_is_synced_by_the_descriptor_that_it_was_written_with(tmp_p
 
 
 @pytest.mark.parametrize("write", [lambda file: file.append([b"x"]), lambda file: file.truncate(0)])
-def test_who_opens_a_file_to_read_it_does_not_take_the_sync_from_who_writes_it(tmp_path, monkeypatch, write):
+def test_a_file_is_synced_through_its_writer_although_readers_opened_it(tmp_path, monkeypatch, write):
     disk = RealDisk()
     jobs = []
     monkeypatch.setattr(Syncs, "start", lambda syncs, *job: jobs.append(job))
@@ -140,7 +140,7 @@ def test_who_opens_a_file_to_read_it_does_not_take_the_sync_from_who_writes_it(t
     writer.close()
 
 
-def test_of_two_who_write_a_file_both_are_asked_and_for_one_that_rests_the_path(tmp_path, monkeypatch):
+def test_a_sync_uses_each_writers_descriptor_or_the_path_if_released(tmp_path, monkeypatch):
     disk = RealDisk()
     jobs = []
     monkeypatch.setattr(Syncs, "start", lambda syncs, *job: jobs.append(job))
@@ -160,7 +160,7 @@ def test_of_two_who_write_a_file_both_are_asked_and_for_one_that_rests_the_path(
     assert jobs == []
 
 
-def test_a_sync_that_is_waited_for_goes_to_who_writes_as_well(tmp_path, monkeypatch):
+def test_a_blocking_sync_uses_the_writers_descriptor(tmp_path, monkeypatch):
     asked, sync = [], os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: (asked.append(descriptor), sync(descriptor)))
     disk = RealDisk()

@@ -58,7 +58,7 @@ def test_a_file_is_had(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
+def test_an_unfit_file_is_refused_with_its_path_in_the_error(tmp_path, kind):
     place = tmp_path / "keys.json"
     KINDS[kind](place)
     with pytest.raises(OSError, match=WORDS[kind]) as raised:
@@ -94,12 +94,12 @@ def redirect(handler):
     ],
     ids=["without end", "moved", "not there", "no HTTP", "nothing"],
 )
-def test_what_cannot_be_had_has_a_reason(answer, why):
+def test_a_bad_http_response_raises_an_error_with_the_reason(answer, why):
     with serving(answer) as url, pytest.raises(OSError, match=why):
         fetch(url, 1_000, TIMEOUT_S)
 
 
-def test_nobody_there():
+def test_fetching_from_a_closed_port_raises_oserror():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(OSError):

@@ -49,7 +49,7 @@ def test_a_call_is_made_in_another_thread_and_its_answer_is_an_event(inbox, work
     assert answer != threading.get_ident() and failure is None
 
 
-def test_what_a_call_raises_comes_back(inbox, workers):
+def test_an_exception_in_a_call_is_returned_and_the_worker_continues(inbox, workers):
     workers.start(lambda: 1 / 0, inbox.on_end, slow=False)
     assert isinstance(inbox.wait()[1], ZeroDivisionError)
     workers.start(lambda: "next", inbox.on_end, slow=False)

@@ -38,7 +38,7 @@ def test_others_names_do_not_count():
     assert limits.of(limits.owner("ada", "app")) is None
 
 
-def test_what_is_taken_away_counts_no_more():
+def test_a_removed_quota_no_longer_applies():
     limits = Limits()
     limits.set({"user": "ada", "client-id": "app"}, 1.0)
     limits.set({"user": None}, 2.0)

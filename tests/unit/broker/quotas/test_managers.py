@@ -15,7 +15,7 @@ def _manager(**limits):
     return manager
 
 
-def test_nothing_is_kept_where_nothing_is_limited():
+def test_usage_without_a_quota_is_not_tracked():
     manager = _manager(app=1.0)
     assert manager.record("ada", "other", 1e9, 0.0) == 0
     assert manager.most_at_once("ada", "other") is None
@@ -81,7 +81,7 @@ def test_a_permissive_quota_takes_all_and_throttles():
     assert quota.throttle_ms == 4_500
 
 
-def test_who_has_no_quota_of_mutations_gets_none():
+def test_quota_of_returns_none_for_a_user_without_mutation_quota():
     manager = ControllerMutationQuotaManager(WINDOW)
     assert manager.quota_of("ada", "app", lambda: 0.0, strict=True) is None
 

@@ -9,13 +9,13 @@ from ottla.broker.quotas.rates import Rate, TokenBucket, Window
 WINDOW = Window(11, 1_000.0)
 
 
-def test_what_fits_into_the_window_is_not_throttled():
+def test_usage_up_to_the_limit_is_not_throttled():
     rate = Rate(WINDOW)
     rate.record(10_000, 0.0)
     assert rate.throttle_ms(1_000, 0.0) == 0
 
 
-def test_who_took_twice_the_window_waits_for_another_one():
+def test_twice_the_allowed_usage_is_throttled_for_one_window():
     rate = Rate(WINDOW)
     rate.record(20_000, 0.0)
     # 20,000 in ten seconds are 2,000 a second. Ten more seconds reduce it to the 1,000 that are allowed.
@@ -36,7 +36,7 @@ def test_a_sample_counts_until_nothing_came_to_it_for_a_window():
     assert rate.throttle_ms(1_000, 11_000.0) == 0
 
 
-def test_what_is_taken_back_was_never_taken():
+def test_a_negative_record_cancels_earlier_usage():
     rate = Rate(WINDOW)
     rate.record(20_000, 0.0)
     rate.record(-20_000, 0.0)
@@ -52,7 +52,7 @@ def test_samples_are_used_again():
 
 
 @given(takes=st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 3_000)), min_size=1, max_size=80))
-def test_whoever_waits_takes_no_more_than_a_window_above_the_limit(takes):
+def test_a_client_that_obeys_its_throttle_times_stays_near_the_limit(takes):
     rate, now_ms, limit, taken = Rate(WINDOW), 0.0, 10_000.0, 0.0
     for value, pause_ms in takes:
         now_ms += pause_ms
@@ -68,7 +68,7 @@ def test_a_bucket_begins_full():
     assert bucket.throttle_ms(5.0, 1_000.0) == 0
 
 
-def test_a_bucket_that_owes_tokens_says_when_it_will_not():
+def test_a_bucket_in_debt_throttles_until_it_is_refilled():
     bucket = TokenBucket(WINDOW)
     bucket.record(65, 5.0, 1_000.0)
     assert bucket.throttle_ms(5.0, 1_000.0) == 2_000
@@ -83,7 +83,7 @@ def test_a_bucket_holds_no_more_than_a_window():
     assert bucket.throttle_ms(5.0, 1e9) == 1_000
 
 
-def test_times_have_room_in_a_reply():
+def test_throttle_times_are_capped_at_the_largest_int32():
     rate = Rate(WINDOW)
     rate.record(1e18, 0.0)
     assert rate.throttle_ms(1.0, 0.0) == 2**31 - 1

@@ -66,10 +66,10 @@ def may(
 
 
 class TestRules:
-    def test_nobody_may_do_anything_without_an_entry(self) -> None:
+    def test_access_without_an_acl_is_denied(self) -> None:
         assert not may(authorizer_of())
 
-    def test_everyone_may_do_what_no_entry_is_about_if_an_option_says_so(self) -> None:
+    def test_allow_everyone_applies_only_to_resources_without_acls(self) -> None:
         authorizer = authorizer_of(entry("payments", READ, principal="User:bob"), everyone=True)
         assert may(authorizer)
         assert not may(authorizer, WRITE, "payments")
@@ -98,7 +98,7 @@ class TestRules:
         authorizer.remove(denying.id)
         assert may(authorizer)
 
-    def test_what_is_implied_is_allowed_and_not_denied(self) -> None:
+    def test_an_acl_allows_but_does_not_deny_implied_operations(self) -> None:
         for operation in (READ, WRITE, AclOperation.DELETE, AclOperation.ALTER):
             assert may(authorizer_of(entry(operation=operation)), DESCRIBE)
             assert may(authorizer_of(entry(operation=operation, permission=DENY), entry(operation=DESCRIBE)), DESCRIBE)
@@ -113,7 +113,7 @@ class TestRules:
         assert may(authorizer_of(entry(host="10.0.0.1")), host="::ffff:10.0.0.1")
         assert not may(authorizer_of(entry(host="::2")), host="::1")
 
-    def test_a_host_that_is_no_address_matches_nobody(self) -> None:
+    def test_an_acl_with_an_invalid_host_matches_no_client(self) -> None:
         assert not may(authorizer_of(entry(host="example.com:x")))
 
     def test_an_operation_of_a_later_version_allows_nothing(self) -> None:
@@ -163,7 +163,7 @@ class TestByResourceType:
 
 
 class TestRemembered:
-    def test_an_entry_that_comes_or_goes_counts_at_once(self) -> None:
+    def test_added_and_removed_acls_take_effect_at_once(self) -> None:
         authorizer = authorizer_of()
         assert not may(authorizer)
         allowing = entry()
@@ -172,28 +172,28 @@ class TestRemembered:
         authorizer.remove(allowing.id)
         assert not may(authorizer)
 
-    def test_no_more_is_remembered_than_has_room(self) -> None:
+    def test_the_cache_of_decisions_is_bounded(self) -> None:
         authorizer = authorizer_of(entry("t", pattern=PREFIXED))
         for number in range(MOST_DECISIONS + 10):
             assert may(authorizer, name=f"t{number}")
         may(authorizer, name="t" * 30_000)
         assert len(authorizer._decisions) < MOST_DECISIONS
 
-    def test_of_two_entries_that_say_the_same_either_may_go(self) -> None:
+    def test_removing_an_acl_leaves_an_equal_one_in_effect(self) -> None:
         first, second = entry(host="::1"), entry(host="0:0:0:0:0:0:0:1")
         authorizer = authorizer_of(first, second, entry(host="::1"))
         for gone in (first, second):
             authorizer.remove(gone.id)
             assert may(authorizer, host="::1")
 
-    def test_an_id_that_comes_again_has_another_entry(self) -> None:
+    def test_an_acl_with_a_reused_id_replaces_the_old_one(self) -> None:
         first = entry()
         authorizer = authorizer_of(first)
         authorizer.add(first._replace(resource_name="payments"))
         assert not may(authorizer)
         assert may(authorizer, name="payments")
 
-    def test_nothing_is_left_of_entries_that_are_gone(self) -> None:
+    def test_removed_acls_leave_no_state(self) -> None:
         entries = [entry(), entry("a", pattern=PREFIXED), entry(permission=DENY, host="10.0.0.1"), entry()]
         authorizer = authorizer_of(*entries, everyone=True)
         for each in entries:
@@ -283,7 +283,7 @@ def model_may_by_type(
 
 @settings(max_examples=300)
 @given(st.lists(_entries, max_size=12), st.data(), st.booleans())
-def test_the_index_answers_as_one_who_looks_at_every_entry(
+def test_the_acl_index_decides_like_a_scan_of_all_entries(
     entries: list[AccessControlEntryRecord], data: st.DataObject, everyone: bool
 ) -> None:
     authorizer = authorizer_of(*entries, everyone=everyone)

@@ -55,7 +55,7 @@ def test_the_names_of_a_certificate():
     assert certificate_entry(self_sign(attributes[:1])) == CertificateEntry(("C=CZ",), frozenset())
 
 
-def test_what_is_no_certificate_is_told_as_such(certificates):
+def test_a_truncated_certificate_raises_value_error(certificates):
     der = ssl.PEM_cert_to_DER_cert(certificates.chain_pem)
     assert certificate_entry(der).dn == ("CN=broker",)
     for size in range(len(der)):
@@ -83,7 +83,7 @@ BROKER = CertificateEntry(("CN=broker",), frozenset({"DNS:a", "DNS:b"}))
         (BROKER._replace(san=frozenset({"DNS:a"})), "Keystore SubjectAltNames do not match: existing={SAN=['DNS:a'"),
     ],
 )
-def test_another_certificate_has_the_same_name_and_no_fewer_beside_it(after, told):
+def test_a_new_certificate_needs_the_same_dn_and_all_the_old_sans(after, told):
     assert told in why_not(BROKER, after, dn_may_change=False, san_may_change=False)
     assert bool(told) == bool(why_not(BROKER, after, dn_may_change=False, san_may_change=False))
     assert why_not(BROKER, after, dn_may_change=True, san_may_change=True) == ""

@@ -73,7 +73,7 @@ def test_the_name_is_that_of_the_certificates_owner(certificates):
     assert distinguished_name(der).startswith("CN=")
 
 
-def test_what_is_cut_short_is_told(certificates):
+def test_a_truncated_certificate_is_reported_as_cut_short(certificates):
     der = ssl.PEM_cert_to_DER_cert(certificates.chain_pem)
     for size in (0, 1, 10, 60, 100):
         with pytest.raises(ValueError, match="cut short"):

@@ -21,7 +21,7 @@ def test_keys_check_the_algorithms_of_their_kind():
     assert found(key_set(RSA, alg="RS256", use="sig", key_ops=["verify"])) == [("rsa", ["RS256"])]
 
 
-def test_what_else_there_is_is_left_out():
+def test_unusable_keys_in_a_key_set_are_ignored():
     strange = [{"kty": "new"}, {"kty": "RSA", "n": "x"}, {"kty": "EC", "crv": "P-1"}, 1, {}, {"kty": ["RSA"]}]
     content = json.dumps({"keys": [*strange, *json.loads(key_set(SECRET, RSA))["keys"]]}).encode()
     assert [name for name, _ in found(content)] == ["rsa"]
@@ -45,12 +45,12 @@ def test_what_else_there_is_is_left_out():
         json.dumps({"keys": [{}] * (MOST_KEYS + 1)}).encode(),
     ],
 )
-def test_what_has_no_key_for_signatures_is_no_key_set(content):
+def test_a_key_set_without_a_key_for_signatures_is_refused(content):
     with pytest.raises(ValueError):
         parse_keys(content)
 
 
-def test_a_short_key_is_not_believed():
+def test_a_short_rsa_key_is_ignored():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         short = RSAKey.generate_key(1024, {"kid": "short"})
@@ -101,6 +101,6 @@ def test_a_signature_is_checked(key, algorithm):
         f"{part(b'{' * 9)}.{part({})}.AAAA",
     ],
 )
-def test_what_is_no_token_has_no_head(token):
+def test_a_malformed_token_is_refused(token):
     with pytest.raises(TokenRefused):
         read_head(token)

@@ -40,7 +40,7 @@ def replace(keystore, other):
     Path(f"{keystore}.new").replace(keystore)
 
 
-def test_a_file_that_is_renewed_is_taken_by_who_comes_next(broker, keystore, other_certificates, caplog):
+def test_a_renewed_keystore_is_loaded_at_the_next_check(broker, keystore, other_certificates, caplog):
     caplog.set_level("INFO")
     tls = made(broker, keystore)
     before = tls.current_context()
@@ -55,7 +55,7 @@ def test_a_file_that_is_renewed_is_taken_by_who_comes_next(broker, keystore, oth
     assert caplog.messages == ["Listener SSL uses its new keystore"]
 
 
-def test_a_file_that_is_half_written_changes_nothing_and_is_told_once(broker, keystore, certificates, caplog):
+def test_a_half_written_keystore_is_not_loaded_and_logged_once(broker, keystore, certificates, caplog):
     tls = made(broker, keystore)
     before = tls.current_context()
     keystore.write_text(certificates.key_pem)
@@ -103,7 +103,7 @@ def test_a_certificate_of_another_name_needs_leave(broker, keystore, certificate
     assert tls.current_context() is not before
 
 
-def test_stores_are_taken_when_somebody_asks_for_it(broker, keystore, caplog):
+def test_take_reloads_the_keystore_at_once(broker, keystore, caplog):
     caplog.set_level("INFO")
     tls = made(broker, keystore)
     before = tls.current_context()
@@ -126,7 +126,7 @@ def test_handshakes_begin_one_after_the_other_and_others_go_ahead(broker, keysto
     assert begun == [*range(100)] and most <= 2
 
 
-def test_what_clients_did_wrong_is_explained_and_seldom_told(broker, keystore, caplog):
+def test_tls_errors_of_clients_are_explained_and_logged_once_per_kind(broker, keystore, caplog):
     tls = made(broker, keystore)
     for _ in range(1000):
         tls.report_failure("10.0.0.1:5", "[SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE] peer did not return a certificate")

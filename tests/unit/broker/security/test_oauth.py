@@ -38,25 +38,25 @@ def first(token="good", header="n,,", pairs="", scheme="Bearer"):
         b"n,,\x01key=value\x01auth=Bearer good\x01\x01",
     ],
 )
-def test_who_has_a_good_token_is_let_in_until_it_ends(message):
+def test_a_valid_token_is_accepted_until_it_expires(message):
     server = OAuthServer(Tokens())
     assert answer(server, message) == b""
     assert (server.complete, server.principal, server.expires_at_ms) == (True, "User:alice", 1_000.0)
 
 
 @pytest.mark.parametrize("last", [b"\x01", b"", first()])
-def test_who_has_another_is_told_so_acknowledges_it_and_fails(last):
+def test_an_invalid_token_gets_an_error_and_fails_at_the_next_message(last):
     server = OAuthServer(Tokens())
     assert answer(server, first("bad")) == INVALID.encode()
     failed = refusal(server, last)
     assert (failed.message, failed.reason) == (INVALID, "the token is refused: it is not good")
 
 
-def test_a_scope_that_lacks_is_told():
+def test_a_missing_scope_is_named_in_the_error():
     assert answer(OAuthServer(Tokens()), first("scope")) == b'{"status": "insufficient_scope", "scope": "[write]"}'
 
 
-def test_nobody_becomes_another():
+def test_an_authorization_id_of_another_user_is_refused():
     told = refusal(OAuthServer(Tokens()), first(header="n,a=bob,")).message
     assert told == (
         "Authentication failed: Client requested an authorization id (bob) that is different from the token's "

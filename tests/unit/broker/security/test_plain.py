@@ -23,7 +23,7 @@ def token(*fields):
 
 
 @pytest.mark.parametrize("wanted", ["", "alice"])
-def test_who_knows_the_password_is_let_in(wanted):
+def test_a_login_with_the_right_password_succeeds(wanted):
     server = PlainServer(USERS)
     assert answer(server, token(wanted, "alice", "alice-secret")) == b""
     assert (server.complete, server.principal, server.expires_at_ms) == (True, "User:alice", None)
@@ -55,11 +55,11 @@ def test_names_and_passwords_are_in_any_language():
         (("",) * 9, "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
     ],
 )
-def test_who_does_not_is_told_what_kafka_tells(fields, told):
+def test_a_failed_login_gets_kafkas_error_message(fields, told):
     assert refusal(PlainServer(USERS), token(*fields)).message == told
 
 
-def test_a_client_cannot_tell_a_wrong_password_from_a_wrong_name_but_the_log_can():
+def test_only_the_log_distinguishes_a_wrong_password_from_a_wrong_name():
     password, name = (refusal(PlainServer(USERS), token("", who, "x")) for who in ("alice", "nobody"))
     assert password.message == name.message
     assert (password.reason, name.reason) == (
@@ -77,7 +77,7 @@ def test_a_token_without_end_is_not_read():
     assert "5000 bytes" in refusal(PlainServer(USERS), b"\0alice\0" + b"x" * 4_993).reason
 
 
-def test_nobody_is_let_in_where_nobody_is():
+def test_a_login_without_any_configured_user_is_refused():
     refusal(PlainServer({}), token("", "alice", "alice-secret"))
 
 
@@ -163,7 +163,7 @@ def test_passwords_are_held_against_hashes(name, password, reason):
         assert (found.reason, found.message) == (f"PLAIN as {name!r}: {reason}", WRONG)
 
 
-def test_a_name_that_nobody_has_is_salted_too():
+def test_the_password_of_an_unknown_name_is_hashed_too():
     hashed = Hashed()
     for name in ("alice", "nobody"):
         hashed.begin(name, "x")
@@ -171,7 +171,7 @@ def test_a_name_that_nobody_has_is_salted_too():
         hashed.turns.event(hashed.elsewhere.run)
 
 
-def test_one_password_is_salted_at_a_time_and_who_gives_up_holds_nobody():
+def test_one_password_is_hashed_at_a_time_despite_discarded_logins():
     hashed = Hashed()
     logins = [hashed.begin("alice", "alice-secret") for _ in range(4)]
     hashed.turns.event(logins[0][0].discard)

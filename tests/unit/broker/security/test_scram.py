@@ -43,7 +43,7 @@ def first(server, message=b"n,,n=alice,r=client"):
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
-def test_who_proves_the_password_is_let_in_and_the_broker_proves_that_it_knows_it(mechanism):
+def test_a_login_proves_client_and_broker_to_each_other(mechanism):
     server = ScramServer(mechanism, USERS)
     client = prove(server, mechanism=mechanism)
     assert not server.complete
@@ -59,7 +59,7 @@ def test_names_with_signs_of_the_protocol():
 
 
 @pytest.mark.parametrize("header", ["n,a=alice,"])
-def test_who_wants_to_be_who_it_is_may(header):
+def test_an_authorization_id_equal_to_the_name_is_accepted(header):
     server = ScramServer(SHA_256, USERS)
     client = ScramClient("alice", PASSWORD, "SCRAM-SHA-256")
     bare = client.first_message().removeprefix(b"n,,")
@@ -80,7 +80,7 @@ def test_who_wants_to_be_who_it_is_may(header):
         ("nobody", PASSWORD, "SCRAM-SHA-512 as 'nobody': no user has this name"),
     ],
 )
-def test_who_does_not_know_the_password_hears_it_at_the_end(name, password, why):
+def test_a_wrong_password_or_name_is_refused_at_the_final_message(name, password, why):
     server = ScramServer(SHA_512, USERS)
     failed = refusal(server, prove(server, name, password).final_message())
     assert (failed.reason, failed.message) == (why, "")
@@ -91,7 +91,7 @@ def test_a_credential_of_one_mechanism_is_none_of_the_other():
     assert "no user has this name" in refusal(server, prove(server, mechanism=SHA_256).final_message()).reason
 
 
-def test_a_credential_with_too_few_iterations_lets_nobody_in():
+def test_a_credential_with_too_few_iterations_is_refused():
     server = ScramServer(SHA_256, users(of_password("alice", PASSWORD, SHA_256, iterations=4095)))
     assert "4095 iterations" in refusal(server, prove(server, mechanism=SHA_256).final_message()).reason
 
@@ -105,7 +105,7 @@ def test_a_credential_with_too_few_iterations_lets_nobody_in():
     ],
     ids=["nobody", "of Kafka's tools", "of another tool"],
 )
-def test_a_name_that_nobody_has_is_answered_as_one_that_somebody_has(kept):
+def test_an_unknown_name_gets_a_challenge_like_a_known_one(kept):
     known = users(*kept)
     one, again, other = (
         first(ScramServer(SHA_256, known), message)
@@ -117,7 +117,7 @@ def test_a_name_that_nobody_has_is_answered_as_one_that_somebody_has(kept):
     assert one["s"] == again["s"] != other["s"]
 
 
-def test_what_is_made_up_is_the_same_when_the_broker_starts_again():
+def test_the_salt_of_an_unknown_name_is_the_same_after_a_restart():
     salts = set()
     for drawn in (b"x", b"y"):
         known = users(*ALICE.values(), random_bytes=lambda size, drawn=drawn: drawn * size)
@@ -125,7 +125,7 @@ def test_what_is_made_up_is_the_same_when_the_broker_starts_again():
     assert len(salts) == 1
 
 
-def test_what_is_made_up_follows_what_is_made():
+def test_the_iterations_of_an_unknown_name_follow_the_stored_users():
     kept = {}
     known = ScramUsers(kept, bytes)
     assert first(ScramServer(SHA_256, known), b"n,,n=x,r=x")["i"] == "4096"
@@ -165,7 +165,7 @@ def test_a_first_message_that_is_none_is_refused(message):
 
 
 @pytest.mark.parametrize("name", [b"alice", b"nobody"])
-def test_nobody_becomes_another(name):
+def test_an_authorization_id_of_another_user_is_refused(name):
     failed = refusal(ScramServer(SHA_256, USERS), b"n,a=bob,n=" + name + b",r=x")
     assert (
         failed.message == "Authentication failed: Client requested an authorization id that is different from username"
@@ -204,7 +204,7 @@ def test_a_last_message_that_is_not_this_logins_is_refused(change, why):
     assert why in refusal(server, change(client.final_message())).reason
 
 
-def test_a_proof_is_good_for_one_login():
+def test_a_proof_is_refused_by_another_login():
     server = ScramServer(SHA_512, USERS)
     last = prove(server).final_message()
     other = ScramServer(SHA_512, ScramUsers(USERS._by_name, lambda size: bytes([7]) * size))
@@ -212,7 +212,7 @@ def test_a_proof_is_good_for_one_login():
     assert "nonce" in refusal(other, last).reason
 
 
-def test_after_a_refusal_a_login_begins_anew():
+def test_a_refused_login_must_restart_with_a_first_message():
     server = ScramServer(SHA_512, USERS)
     refusal(server, prove(server, password="wrong").final_message())
     assert "first message" in refusal(server, b"c=biws,r=x,p=").reason

@@ -151,7 +151,7 @@ def world(site):
     [(RSA, "RS256"), (RSA, "RS384"), (RSA, "PS512"), (EC, "ES256")],
     ids=lambda each: str(each)[:5],
 )
-def test_a_good_token_lets_in_until_it_ends(world, key, algorithm):
+def test_a_token_signed_with_rsa_or_ec_is_accepted_until_it_expires(world, key, algorithm):
     found = world.check(world.tokens(), sign(key=key, algorithm=algorithm))
     assert found == Checked("alice", (NOW_S + 600) * 1000)
 
@@ -170,7 +170,7 @@ def test_a_good_token_lets_in_until_it_ends(world, key, algorithm):
         claims(iat=NOW_S - 0.5, exp=NOW_S + 10.5),
     ],
 )
-def test_what_else_a_good_token_says(world, said):
+def test_valid_variants_of_the_claims_are_accepted(world, said):
     assert world.check(world.tokens(), sign(said)).name == "alice"
 
 
@@ -207,7 +207,7 @@ def test_what_else_a_good_token_says(world, said):
         (claims(scope=["a", 7]), "its scopes are not texts, or occur twice"),
     ],
 )
-def test_what_a_token_must_not_say(world, said, why):
+def test_a_token_with_invalid_claims_is_refused_with_the_reason(world, said, why):
     assert world.why_not(world.tokens(), sign(said)) == why
 
 
@@ -336,21 +336,21 @@ def test_fetches_that_fail_are_tried_less_and_less_often(world, site):
 @pytest.mark.parametrize(
     "content", [b"", b"{}", key_set(SECRET), b"[" * 10_000, b'{"keys": [' + b"{}," * 200 + b"{}]}"]
 )
-def test_without_keys_nobody_is_let_in(world, site, content, caplog):
+def test_tokens_are_refused_when_the_key_set_has_no_usable_key(world, site, content, caplog):
     site.content = content
     tokens = world.tokens()
     assert world.why_not(tokens, sign()) == "the broker has no keys to check it with"
     assert "no client can log in with a token" in caplog.text
 
 
-def test_what_is_stopped_fetches_nothing_any_more(world, site):
+def test_a_stopped_key_set_is_not_fetched_again(world, site):
     world.tokens()
     world.jwks.stop()
     world.rest(2 * REFRESH_MS)
     assert site.fetched == 1
 
 
-def test_any_issuer_or_audience_is_taken_where_an_option_says_so(world):
+def test_options_allow_any_issuer_and_audience(world):
     open_to_all = {"expected_audience": "", "expected_issuer": ""}
     waived = {"allow_unverified_issuer": True, "allow_unverified_audience": True}
     tokens = world.tokens(**open_to_all, **waived)
@@ -358,12 +358,12 @@ def test_any_issuer_or_audience_is_taken_where_an_option_says_so(world):
     assert world.check(tokens, sign(claims(iss=None, aud=None))).name == "alice"
 
 
-def test_claims_have_the_names_that_options_say(world):
+def test_options_name_the_subject_and_scope_claims(world):
     tokens = world.tokens(sub_claim_name="client_id", scope_claim_name="scp")
     assert world.check(tokens, sign(claims(client_id="app", scope=7, scp="a"))).name == "app"
 
 
-def test_keys_stand_in_a_file(world, monkeypatch, tmp_path):
+def test_keys_are_read_from_a_file_url_and_kept_when_it_is_removed(world, monkeypatch, tmp_path):
     monkeypatch.setattr(jwks, "fetch", web.fetch)
     file = tmp_path / "key set.json"
     file.write_bytes(key_set(RSA))
@@ -394,7 +394,7 @@ _PARTS = st.one_of(
 
 @settings(deadline=None)
 @given(token=st.lists(_PARTS, max_size=5).map(".".join) | st.text(max_size=300))
-def test_any_token_is_believed_or_refused(token):
+def test_random_tokens_are_refused_unless_equal_to_the_signed_one(token):
     site = Site()
     site.is_slow = True
     world = World(site)

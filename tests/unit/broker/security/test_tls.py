@@ -102,7 +102,7 @@ def test_cipher_suites_have_two_names(java, openssl):
     assert openssl in [cipher["name"] for cipher in context.get_ciphers()]
 
 
-def test_what_is_wrong_is_told_by_its_option(certificates, other_certificates, tmp_path):
+def test_a_wrong_tls_setting_is_reported_with_its_reason(certificates, other_certificates, tmp_path):
     jks = tmp_path / "old.jks"
     jks.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
     locked = tmp_path / "locked.pem"
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_told_by_its_option(certificates, other_certificates, t
         assert PASSWORD not in str(refused.value) and "guessed" not in str(refused.value)
 
 
-def test_nothing_of_a_key_is_left_behind(certificates, tmp_path, monkeypatch):
+def test_loading_a_key_leaves_no_temporary_file(certificates, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     server_tls(settings(keystore_type="PEM", keystore_location=certificates.broker))
     assert list(tmp_path.iterdir()) == []

@@ -26,11 +26,11 @@ def catch_refusal(token, **options):
 
 
 @pytest.mark.parametrize("said", [{"sub": "alice", "exp": NOW_S + 600}, claims(), claims(scope=["write"])])
-def test_what_it_says_is_believed(said):
+def test_a_valid_token_is_accepted_with_its_sub_and_exp(said):
     assert check(encode_token(said)) == Checked("alice", (NOW_S + 600) * 1000)
 
 
-def test_options_say_which_claims_count():
+def test_options_set_the_claim_names_the_required_scope_and_clock_skew():
     options = {"PrincipalClaimName": "user", "ScopeClaimName": "may", "RequiredScope": "read write"}
     assert check(encode_token(claims(user="bob", may="write read more")), **options).name == "bob"
     assert check(encode_token(claims(user="bob", may=["write", "read"])), **options).name == "bob"
@@ -50,7 +50,7 @@ def test_options_say_which_claims_count():
         (claims(exp=NOW_S + 10, iat=NOW_S + 10), "it was issued in the future"),
     ],
 )
-def test_what_is_not(said, why):
+def test_a_token_with_invalid_claims_is_refused_with_the_reason(said, why):
     assert catch_refusal(encode_token(said)).reason == why
 
 
@@ -83,5 +83,5 @@ def test_other_tokens_are_refused(token):
 
 
 @given(st.text(max_size=200) | st.lists(st.binary(max_size=50).map(part), max_size=4).map(".".join))
-def test_any_token_is_believed_or_refused(token):
+def test_random_text_is_refused_with_a_reason(token):
     assert catch_refusal(token).reason

@@ -75,7 +75,7 @@ def test_adding_waits_for_complete(rig):
     assert is_calm(rig)
 
 
-def test_the_transaction_begins_when_it_is_decided_and_not_when_it_was_asked_for(rig):
+def test_a_delayed_transaction_starts_when_its_request_is_decided(rig):
     producer = commit_slowly(rig)
     asked_ms = rig.clock.now_ms()
     rig.begin(add(rig, producer, BAR))
@@ -119,13 +119,13 @@ def test_verifying_does_not_wait(rig):
     assert rig.coordinator.verify("t", *producer, [FOO]) == [BUSY]
 
 
-def test_who_must_not_wait_does_not(rig):
+def test_add_partitions_without_waiting_is_concurrent_at_once(rig):
     producer = commit_slowly(rig)
     assert rig.ask(add(rig, producer, FOO, waits=False)) is BUSY
 
 
 @pytest.mark.parametrize("asked", ["add", "init"])
-def test_what_waits_for_a_record_alone_is_told_at_once(rig, asked):
+def test_requests_are_concurrent_at_once_while_an_addition_is_logged(rig, asked):
     """Requests wait only for the marker phase. Here AddPartitionsToTxn is being logged."""
     producer = rig.producer()
     rig.log_of("t").hold = True
@@ -148,7 +148,7 @@ def test_the_record_of_the_outcome_is_waited_for_too(rig, level):
     assert is_calm(rig)
 
 
-def test_a_fenced_producer_is_told_when_the_markers_are_written(rig):
+def test_a_fenced_producer_is_refused_after_the_markers_are_written(rig):
     producer_id, epoch = commit_slowly(rig)
     answers = rig.begin(add(rig, (producer_id, epoch - 1), FOO))
     rig.clock.advance(20)
@@ -182,7 +182,7 @@ def test_requests_are_decided_in_the_order_in_which_they_came(rig):
     assert is_calm(rig)
 
 
-def test_what_one_of_them_begins_the_next_one_ends(rig, level):
+def test_a_waiting_init_aborts_the_transaction_of_the_add_before_it(rig, level):
     """AddPartitionsToTxn opens a transaction. The InitProducerId after it aborts that transaction, and waits again."""
     producer_id, epoch = commit_slowly(rig)
     first = rig.begin(add(rig, (producer_id, epoch), FOO))
@@ -209,7 +209,7 @@ def test_the_time_counts_from_the_first_wait(rig):
     assert [each.error for each in answers] == [BUSY]
 
 
-def test_those_behind_an_addition_that_is_being_logged_are_told_at_once(rig):
+def test_a_second_waiting_add_is_concurrent_while_the_first_is_logged(rig):
     producer = commit_slowly(rig)
     first, second = rig.begin(add(rig, producer, FOO)), rig.begin(add(rig, producer, BAR))
     rig.clock.advance(19)
@@ -240,7 +240,7 @@ def test_a_new_instance_waits_for_the_end_of_what_it_aborts(rig):
     assert is_calm(rig)
 
 
-def test_two_new_instances_are_told_in_order_and_the_second_fences_the_first(rig):
+def test_the_second_of_two_waiting_inits_fences_the_first(rig):
     producer_id, epoch = open_transaction(rig)
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
     first, second = rig.begin(init(rig)), rig.begin(init(rig))
@@ -261,7 +261,7 @@ def test_a_resuming_producer_gets_what_its_second_attempt_would_get(rig, level):
     assert rig.state().status is (S.COMPLETE_ABORT if level == 1 else S.EMPTY)
 
 
-def test_an_abort_whose_markers_take_too_long_is_told_and_goes_on(rig):
+def test_an_init_returns_concurrent_while_its_slow_abort_continues(rig):
     _, epoch = open_transaction(rig)
     rig.sink.answers[FOO] = [E.KAFKA_STORAGE_ERROR] * 4
     answers = rig.begin(init(rig))
@@ -283,7 +283,7 @@ def test_an_abort_whose_record_is_durable_late(rig):
     assert [(each.error, each.producer_epoch) for each in answers] == [(E.NONE, epoch + 2)]
 
 
-def test_an_abort_that_cannot_be_logged_is_told_at_once(rig, level):
+def test_an_init_whose_abort_cannot_be_logged_fails_at_once(rig, level):
     producer = open_transaction(rig)
     rig.log_of("t").refuse = E.NOT_ENOUGH_REPLICAS
     assert rig.ask(init(rig)).error is E.COORDINATOR_NOT_AVAILABLE
@@ -356,7 +356,7 @@ def test_a_new_instance_that_hangs_up_has_aborted_and_nothing_more(rig):
     assert is_calm(rig)
 
 
-def test_many_that_come_and_go_leave_nothing_behind(rig):
+def test_many_discarded_requests_leave_no_waits_and_no_timers(rig):
     producer = commit_slowly(rig, retries=9)
     for _ in range(100):
         activity, _ = start(rig, add(rig, producer, BAR))
@@ -367,7 +367,7 @@ def test_many_that_come_and_go_leave_nothing_behind(rig):
     assert is_calm(rig)
 
 
-def test_those_that_wait_are_told_when_the_coordinator_stops(rig):
+def test_waiting_requests_are_answered_when_the_coordinator_stops(rig):
     producer = commit_slowly(rig, retries=9)
     answers = rig.begin(add(rig, producer, BAR))
     rig.turns.event(rig.coordinator.stop)
@@ -378,7 +378,7 @@ def test_those_that_wait_are_told_when_the_coordinator_stops(rig):
     assert len(rig.log_of("t").batches) == appended
 
 
-def test_those_that_wait_are_told_when_the_log_goes_offline(rig):
+def test_a_waiting_request_is_answered_although_the_log_is_offline(rig):
     producer = commit_slowly(rig)
     answers = rig.begin(add(rig, producer, BAR))
     rig.log_of("t").refuse = E.KAFKA_STORAGE_ERROR
@@ -391,7 +391,7 @@ def test_those_that_wait_are_told_when_the_log_goes_offline(rig):
 # ---- the setting
 
 
-def test_without_waiting_markers_are_postponed_and_clients_are_told(make_rig, level):
+def test_postponed_markers_make_requests_concurrent_when_waiting_is_off(make_rig, level):
     rig = make_rig(level, waits=True)
     rig.settings = rig.settings._replace(markers_wait_ms=0, markers_delay_ms=5)
     rig.coordinator = rig._build()

@@ -41,7 +41,7 @@ def test_at_the_last_epoch_a_transaction_can_only_be_aborted_which_gives_its_pro
 
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 @pytest.mark.parametrize("status", [S.ONGOING, S.PREPARE_ABORT], ids=lambda status: status.name)
-def test_who_ends_it_again_with_the_id_before_is_fenced_once_the_next_one_began(status, commit):
+def test_an_end_with_the_previous_id_is_fenced_in_the_next_transaction(status, commit):
     decision = end(build_state(status, 0, previous=OLD_PID), OLD_PID, 32766, commit)
     assert (decision.error, decision.record) == (E.PRODUCER_FENCED, None)
 
@@ -60,7 +60,7 @@ def test_timeout_runs_from_the_first_partition_and_must_be_passed():
 
 
 @pytest.mark.parametrize(("status", "pending"), list(itertools.product(LOGGED_STATES, (False, True))))
-def test_only_ids_at_rest_expire(status, pending):
+def test_only_ids_without_a_transaction_or_pending_change_expire(status, pending):
     may = status in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT) and not pending
     state = build_state(status)
     transient = PENDING if pending else NO_PENDING

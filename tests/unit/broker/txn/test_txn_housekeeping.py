@@ -51,7 +51,7 @@ def test_the_time_runs_from_the_first_partition_and_not_from_the_last(rig):
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_has_an_outcome_does_not_time_out(rig, commit):
+def test_a_prepared_transaction_does_not_time_out(rig, commit):
     producer = rig.producer(timeout_ms=5000)
     rig.add("t", producer, FOO)
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * 99
@@ -102,7 +102,7 @@ def test_many_timeouts_are_spread_over_turns(rig, monkeypatch):
     assert {rig.state(name).status for name in names} == {S.COMPLETE_ABORT}
 
 
-def test_an_id_at_rest_expires_with_a_tombstone(rig):
+def test_an_idle_id_expires_with_a_tombstone(rig):
     producer = rig.producer()
     rig.clock.advance(7 * DAY_MS - HOUR_MS)
     assert rig.state() is not None
@@ -116,7 +116,7 @@ def test_an_id_at_rest_expires_with_a_tombstone(rig):
     assert rig.state() is None
 
 
-def test_an_expired_id_starts_anew_and_its_zombie_is_not_known(rig):
+def test_an_expired_id_gets_a_new_producer_id_and_refuses_the_old_one(rig):
     zombie = rig.producer()
     rig.clock.advance(7 * DAY_MS + 2 * HOUR_MS)
     assert rig.end("t", zombie).error is E.INVALID_PRODUCER_ID_MAPPING
@@ -166,7 +166,7 @@ def test_a_tombstone_that_cannot_be_logged_leaves_the_id(rig):
 
 
 @pytest.mark.parametrize("turns", range(3))
-def test_an_id_that_is_used_while_the_scan_rests_does_not_expire(rig, monkeypatch, turns):
+def test_an_id_used_while_the_expiration_scan_pauses_does_not_expire(rig, monkeypatch, turns):
     names = (f"t{number}" for number in range(5_000))
     of_one_shard = [name for name in names if rig.log_of(name) is rig.log_of("t")][:80]
     producers = {name: rig.producer(name) for name in of_one_shard}
@@ -213,7 +213,7 @@ def test_scans_leave_a_log_alone_that_is_offline(rig, caplog):
     assert not caplog.records
 
 
-def test_what_lay_in_the_sockets_during_a_stall_is_heard_before_the_timeout(rig):
+def test_a_commit_received_during_a_stall_is_handled_before_the_timeout(rig):
     producer, silent = rig.producer(timeout_ms=5_000), rig.producer("silent", timeout_ms=5_000)
     rig.add("t", producer, FOO)
     rig.add("silent", silent, FOO)

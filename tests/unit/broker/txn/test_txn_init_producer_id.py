@@ -178,7 +178,7 @@ def test_init_producer_id(row):
     ],
     ids=["new id", "exhausted", "fenced at the end", "open and exhausted, level 2"],
 )
-def test_a_fresh_producer_id_is_asked_for_only_where_one_is_used(state, level):
+def test_a_new_or_exhausted_id_needs_a_fresh_producer_id(state, level):
     assert decide_init_producer_id(state, NO_PENDING, 90_000, -1, -1, level, NOW) is NEED_PRODUCER_ID
 
 

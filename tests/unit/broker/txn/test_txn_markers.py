@@ -95,7 +95,7 @@ def test_a_transaction_that_every_partition_drops_ends(rig, answer):
     assert rig.state().status is S.COMPLETE_ABORT
 
 
-def test_dropped_beside_retried(rig):
+def test_a_dropped_marker_does_not_stop_the_retry_of_another(rig):
     rig.sink.answers = {FOO: [E.INVALID_PRODUCER_EPOCH], BAR: [E.NOT_LEADER_OR_FOLLOWER]}
     end_transaction(rig, FOO, BAR)
     assert rig.coordinator.describe("t").partitions == (BAR,)
@@ -131,7 +131,7 @@ def test_a_lasting_error_is_logged_once(rig, caplog):
 
 
 @pytest.mark.parametrize("gone", [("deleted", 0), ("foo", 4)], ids=["topic", "partition"])
-def test_a_partition_that_is_gone_needs_no_marker(rig, gone):
+def test_a_missing_topic_or_partition_needs_no_marker(rig, gone):
     end_transaction(rig, gone, BAR)
     assert where(rig) == [BAR]
     assert rig.state().status is S.COMPLETE_COMMIT
@@ -300,7 +300,7 @@ def test_a_wide_transaction_does_not_hold_up_a_small_one(rig, monkeypatch):
     assert rig.state("wide").status is S.COMPLETE_COMMIT
 
 
-def test_complete_comes_when_the_markers_are_durable(rig):
+def test_complete_is_logged_after_all_markers_are_durable(rig):
     rig.sink.flushing = True
     end_transaction(rig, FOO, BAR)
     assert where(rig) == [FOO, BAR]
@@ -327,7 +327,7 @@ def test_a_marker_whose_flush_failed_is_written_again(rig):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-def test_markers_that_are_durable_when_they_are_asked_for_end_the_transaction_once(rig, monkeypatch):
+def test_markers_durable_at_once_are_written_once_and_complete(rig, monkeypatch):
     rig.sink.flushing = True
     monkeypatch.setattr(rig.sink, "when_durable", lambda topic, index, callback: callback(E.NONE))
     end_transaction(rig, FOO, BAR)

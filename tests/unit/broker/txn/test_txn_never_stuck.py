@@ -59,7 +59,7 @@ def list_aborts(parts, place):
 
 @OUTCOMES
 @GENERATIONS
-def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(parts, v2, commit):
+def test_markers_with_lost_replies_are_retried_and_end_nothing_twice(parts, v2, commit):
     """The request is applied, its reply is lost, it is sent again: an equal epoch with nothing open is success."""
     deliver, lost = parts.sink.write_marker, {LEDGER[0]: 1, LEDGER[2]: 3}
     errors = []

@@ -100,7 +100,7 @@ def test_the_level_decides_the_version_of_a_record_but_for_what_v2_began(level, 
     assert (name, read) == ("t", state if version else state._replace(previous_producer_id=-1))
 
 
-def test_a_control_batch_among_the_records_says_nothing(caplog):
+def test_a_control_batch_in_the_transaction_log_is_skipped_silently(caplog):
     caplog.set_level(logging.WARNING, "ottla")
     batch = memoryview(bytearray(build_marker(7, 0, 0, True, 5)))
     assert [*read_changes(read_header(batch), batch, "here")] == []

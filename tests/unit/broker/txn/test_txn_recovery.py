@@ -122,7 +122,7 @@ def test_a_deleted_partition_does_not_stop_recovery(rig):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-def test_requests_are_told_to_wait_while_their_shard_loads(rig, monkeypatch):
+def test_requests_get_load_in_progress_while_their_shard_loads(rig, monkeypatch):
     names = [f"id-{number}" for number in range(200)]
     producers = {name: rig.producer(name) for name in names}
     monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
@@ -159,7 +159,7 @@ def test_a_log_that_breaks_while_it_is_read_has_no_coordinator_and_the_others_ha
     assert f"__transaction_state-{bad.index} cannot be loaded" in caplog.text
 
 
-def test_nothing_is_read_or_written_after_stop(rig, monkeypatch):
+def test_a_stopped_coordinator_writes_no_markers_and_no_records(rig, monkeypatch):
     names = [f"id-{number}" for number in range(100)]
     for name in names:
         rig.add(name, rig.producer(name, timeout_ms=1000), ("foo", 0))

@@ -68,7 +68,7 @@ def test_every_state_has_a_row():
     assert set(ALLOWED_PREVIOUS) == set(TransactionStatus)
 
 
-def test_only_states_at_rest_lead_to_dead():
+def test_only_empty_and_complete_states_lead_to_dead():
     assert ALLOWED_PREVIOUS[TransactionStatus.DEAD] == RESTING
 
 
@@ -78,7 +78,7 @@ def test_a_prepared_state_leads_to_its_own_completion_alone():
         assert followers == {COMPLETION_OF[prepared]}
 
 
-def test_pending_only_states_are_no_place_to_rest_or_begin():
+def test_pending_only_states_are_not_resting_and_do_not_lead_to_ongoing():
     for status in PENDING_ONLY:
         assert status not in RESTING
         assert status not in ALLOWED_PREVIOUS[TransactionStatus.ONGOING]

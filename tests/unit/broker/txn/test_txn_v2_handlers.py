@@ -101,7 +101,7 @@ def test_generations_meet_on_one_id(rig, ask):
 
 
 @pytest.mark.parametrize(("version", "generation", "written"), [(1, 2, 0), (2, 2, 2), (2, 1, 1), (2, 0, 0)])
-def test_a_marker_has_the_generation_that_its_version_can_say(rig, ask, version, generation, written):
+def test_write_txn_markers_keeps_the_transaction_version_from_version_2(rig, ask, version, generation, written):
     request = codec.request_class(MARKERS)
     marker = request.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(version=version, name="foo", partition_indexes=[0])

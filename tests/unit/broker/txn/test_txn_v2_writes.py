@@ -140,7 +140,7 @@ def test_each_transaction_has_an_epoch_and_sequences_of_its_own(client, parts):
     ]
 
 
-def test_topic_ids_stand_for_names(client):
+def test_produce_by_topic_id_adds_the_named_partition(client):
     assert client.produce(LEDGER[0], version=13) is E.NONE
     assert list(client.state.partitions) == LEDGER[:1]
 
@@ -193,7 +193,7 @@ def test_stale_offsets_have_one_error_in_each_generation(client, version):
     assert client.commit_offset(version, epoch=old + 2) is E.INVALID_PRODUCER_EPOCH
 
 
-def test_offsets_join_the_transaction_before_the_member_is_looked_at(client):
+def test_offsets_join_the_transaction_before_the_member_is_checked(client):
     assert client.commit_offset(generation=3) is E.ILLEGAL_GENERATION
     assert OFFSETS in client.state.partitions
 
@@ -244,7 +244,7 @@ def test_produce_gives_up_after_a_while(client, parts):
     assert decode_produce(replies) is E.CONCURRENT_TRANSACTIONS
 
 
-def test_without_waiting_produce_asks_again_for_a_while(client, parts):
+def test_produce_retries_for_100_ms_when_the_marker_wait_is_off(client, parts):
     parts.kill()
     parts.start(transaction_markers_wait_ms=0)
     waiting_for_markers(parts, client)
@@ -289,7 +289,7 @@ def test_offsets_give_up_after_a_while(client, parts):
     assert decode_commit(replies) is E.CONCURRENT_TRANSACTIONS
 
 
-def test_a_client_that_hangs_up_leaves_no_timer_behind(client, parts):
+def test_a_disconnected_client_leaves_no_timer(client, parts):
     waiting_for_markers(parts, client)
     parts.sink.hearing = 0
     armed = parts.clock.armed
@@ -321,7 +321,7 @@ class SlowLog:
             parts.turns.event(self.held.pop(0))
 
 
-def test_nothing_is_appended_before_the_addition_is_durable(client, parts, monkeypatch):
+def test_records_are_appended_after_the_partition_addition_is_durable(client, parts, monkeypatch):
     slow = SlowLog(monkeypatch)
     replies = client.begin_produce(LEDGER[0])
     assert (replies, parts.offsets(LEDGER[0])) == ([], (0, 0))
@@ -356,7 +356,7 @@ def test_at_level_0_nothing_of_the_second_generation_is_begun(client, parts):
     assert parts.coordinator.describe("t").error is E.NONE
 
 
-def test_what_began_before_a_downgrade_to_level_0_ends_after_it(client, parts):
+def test_a_transaction_prepared_before_a_downgrade_to_level_0_completes(client, parts):
     assert client.produce(*LEDGER[:2]) is E.NONE
     parts.sink.hearing = 1
     assert client.end() is E.NONE

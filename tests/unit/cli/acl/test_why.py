@@ -79,7 +79,7 @@ def test_the_entry_that_allows_is_named(why):
     assert "add" not in told and "super.users" in told["unseen"]
 
 
-def test_what_is_missing_is_ready_to_paste(why):
+def test_a_missing_permission_prints_the_kafka_acls_command(why):
     code, told = why([])
     assert code == 1
     assert told["answer"] == "User:alice may not Write on Topic:orders: no entry matches."
@@ -116,14 +116,14 @@ def test_a_deny_is_what_must_go(why):
     )
 
 
-def test_without_a_host_entries_of_single_hosts_are_told_and_do_not_count(why):
+def test_without_host_entries_for_single_hosts_are_listed_but_not_counted(why):
     code, told = why([entry(host="10.0.0.1")])
     assert code == 1
     assert told["hosts"] == "Without --host, entries for single hosts do not count: 10.0.0.1."
     assert why([entry(host="10.0.0.1")], "Write", "Topic:orders", "--host", "10.0.0.1")[0] == 0
 
 
-def test_text_says_the_same(why):
+def test_text_output_has_the_answer_the_entry_and_the_command(why):
     code, told = why([entry(permission=DENY)], output="text")
     assert code == 1
     assert "User:alice may not Write on Topic:orders" in told and "deciding" in told and "--remove" in told
@@ -140,7 +140,7 @@ def test_text_says_the_same(why):
         (["Write", "Topic:"], "--resource Topic:: must be"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_a_sentence(why, words, sentence):
+def test_an_invalid_option_value_is_a_one_line_error(why, words, sentence):
     principal = words[3] if len(words) > 2 else "User:alice"
     code, told = why([], *words[:2], principal=principal, output="text")
     assert code == 2 and told.startswith(f"ottla: {sentence}") and told.count("\n") == 1
@@ -154,7 +154,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(why, words, sentence):
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None, "localhost:9092: CLUSTER_AUTHORIZATION_FAILED"),
     ],
 )
-def test_brokers_that_do_not_tell_are_one_line(monkeypatch, error, message, told):
+def test_a_refusal_by_the_broker_is_a_one_line_error(monkeypatch, error, message, told):
     answer(monkeypatch, error, message)
     words = ["acl", "why", "--principal", "User:a", "--operation", "Read", "--resource", "Topic:t"]
     result = CliRunner().invoke(main, words)

@@ -20,6 +20,6 @@ def test_a_duration_has_numbers_with_units(text, ms):
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-7d", "7d later", "7y", "1e3s", "7D", "٧d".replace("٧", "x")])
-def test_what_is_no_duration_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(ValueError, match="such as 7d or 1h30m"):
         parse_duration(text)

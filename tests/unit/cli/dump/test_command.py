@@ -55,7 +55,7 @@ def test_snapshots_of_the_metadata_log_begin_as_in_kafkas_own_tool(clean):
     }
 
 
-def test_control_records_of_a_snapshot_are_told_in_full(clean):
+def test_control_records_of_a_snapshot_are_printed_in_full(clean):
     snapshot = clean / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
     _, lines = run(snapshot, "--records")
     told = [line.partition("headerKeys: [] ")[2] for line in lines if line.startswith("|")]
@@ -140,7 +140,7 @@ def test_small_files_are_read_too(clean):
         ("ledger-2/partition.metadata", (9, 1), "damaged: partition.metadata holds neither "),
     ],
 )
-def test_damage_is_told_with_its_place(tmp_path, file, change, verdict):
+def test_each_kind_of_damage_is_named_in_the_verdict(tmp_path, file, change, verdict):
     directory = unpack("clean", tmp_path)
     content = bytearray((directory / file).read_bytes())
     content[change[0]] ^= change[1]
@@ -152,7 +152,7 @@ def test_damage_is_told_with_its_place(tmp_path, file, change, verdict):
     assert json.loads(lines[-1])["damage"].startswith(verdict.removeprefix("damaged: ").rstrip())
 
 
-def test_batches_behind_a_wrong_crc_are_shown_and_a_cut_one_ends_the_walk(tmp_path):
+def test_a_batch_cut_short_ends_the_dump_as_damaged(tmp_path):
     directory = unpack("clean", tmp_path)
     log = directory / "ledger-0" / "00000000000000000000.log"
     _, whole = run(log)
@@ -166,7 +166,7 @@ def test_batches_behind_a_wrong_crc_are_shown_and_a_cut_one_ends_the_walk(tmp_pa
     )
 
 
-def test_what_a_terminal_must_not_get_is_escaped(tmp_path):
+def test_control_characters_are_escaped_and_binary_values_are_base64(tmp_path):
     batch = build_batch([(b"\x1b[2J", b"a\nb\xff")], timestamp_ms=1)
     assign_offsets(batch, 0, 0)
     log = tmp_path / "t-0" / "00000000000000000000.log"
@@ -178,13 +178,13 @@ def test_what_a_terminal_must_not_get_is_escaped(tmp_path):
     assert json.loads(lines[-2])["value"] == {"base64": "YQpi/w=="}
 
 
-def test_nothing_in_the_directory_is_changed(clean):
+def test_dump_changes_no_file(clean):
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in clean.rglob("*") if file.is_file()}
     run(clean, "--records")
     assert before == {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in clean.rglob("*") if file.is_file()}
 
 
-def test_a_file_that_cannot_be_read_is_told_on_stderr(tmp_path):
+def test_an_unsupported_or_dangling_file_exits_with_code_2(tmp_path):
     (tmp_path / "00000000000000000000.log").symlink_to("nowhere")
     (tmp_path / "notes.txt").write_text("x")
     result = CliRunner().invoke(main, ["dump", str(tmp_path / "notes.txt")])

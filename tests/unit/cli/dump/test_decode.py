@@ -59,7 +59,7 @@ def test_control_records_of_every_type_read_as_in_kafka():
     assert len(seen) == TYPES_OF_CONTROL
 
 
-def test_what_consumers_tell_their_group_reads_as_in_kafka():
+def test_subscriptions_and_assignments_read_as_in_kafka():
     versions = []
     for (_, version, subscription, shown), (*_, assignment, assigned) in zip(
         rows("subscription"), rows("assignment"), strict=True
@@ -87,7 +87,7 @@ AS_VERSION_3 = {"topics": ["ledger"], "userData": None, "ownedPartitions": [], "
         (b"", ""),
     ],
 )
-def test_subscriptions_of_other_versions_and_cut_ones_are_shown_as_by_kafkas_own_tool(content, shown):
+def test_subscriptions_of_other_versions_or_cut_read_as_in_kafkas_tool(content, shown):
     assert member("consumer", content)["subscription"] == shown
 
 
@@ -129,7 +129,7 @@ def test_unknown_types_and_versions_of_control_records_have_at_most_a_name():
     assert decode_control(2, b"\0\1" + bytes(8)) == ("LeaderChange", None)
 
 
-def test_cut_records_and_records_with_more_behind_them_are_errors():
+def test_cut_records_and_records_with_trailing_bytes_are_errors():
     for _, _, content, _ in rows("metadata"):
         for broken in (*(content[:size] for size in range(3, len(content))), content + b"\0"):
             with pytest.raises(ProtocolError):

@@ -69,7 +69,7 @@ def test_records_at_once_read_as_one_by_one(wanted, codec, sequence, append_time
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(records, min_size=1, max_size=4), st.data())
-def test_records_that_cannot_be_read_are_left_to_who_says_why(wanted, data):
+def test_unreadable_batches_are_declined_by_the_fast_printer(wanted, data):
     batch = bytearray(build_batch(wanted, timestamp_ms=5))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(57, len(batch) - 1))
@@ -152,7 +152,7 @@ def test_much_text_of_few_bytes_is_printed_all_the_same(tmp_path):
     assert len(text) > 40 * 2**20 > 1000 * len(batch)
 
 
-def test_who_stops_reading_is_told_nothing(log):
+def test_a_closed_stdout_ends_the_dump_without_an_error_message(log):
     with subprocess.Popen([*COMMAND, log.parent, "--records"], stdout=-1, stderr=-1) as process:
         assert process.stdout.readline().startswith(b"Dumping")
         process.stdout.close()

@@ -94,7 +94,7 @@ def files(directory):
     }
 
 
-def test_bootstrap_file_says_what_the_metadata_log_said(directory, properties):
+def test_the_bootstrap_file_has_the_state_of_the_metadata_log(directory, properties):
     before = serve(directory)
     assert run(directory, properties()).exit_code == 0
     image = MetadataImage()

@@ -43,7 +43,7 @@ def directory(request, tmp_path_factory):
     return unpack(request.param, tmp_path_factory.mktemp("kafka"))
 
 
-def test_it_tells_what_kafka_left_and_changes_nothing(directory):
+def test_inspect_reports_a_kafka_directory_and_changes_no_file(directory):
     before = content(directory)
     code, found = run(directory)
     assert code == 0
@@ -83,7 +83,7 @@ def test_a_start_after_a_clean_stop_reads_little_and_after_a_crash_the_tail(dire
         assert ledger["scan_bytes"] >= ledger["size_bytes"]
 
 
-def test_a_wrong_crc_is_found_when_asked_for(tmp_path):
+def test_a_wrong_crc_is_found_with_verify(tmp_path):
     directory = unpack("clean", tmp_path)
     log = directory / "ledger-2" / "00000000000000000000.log"
     damaged = bytearray(log.read_bytes())
@@ -115,7 +115,7 @@ def test_a_torn_tail_is_cut_above_the_recovery_point_and_damage_below(tmp_path, 
     assert [row["partition"] for row in found["problems"]] == ["ledger-0"]
 
 
-def test_what_deletions_and_compactions_left_is_listed(tmp_path):
+def test_leftovers_of_deletions_and_compactions_are_listed(tmp_path):
     directory = unpack("clean", tmp_path)
     (directory / "compacted-0" / "00000000000000000000.log.deleted").write_bytes(b"")
     (directory / "old-0.0123456789abcdef0123456789abcdef-delete").mkdir()
@@ -153,7 +153,7 @@ def test_checkpoints_that_cannot_be_read_are_problems(tmp_path):
     assert "recovery-point-offset-checkpoint: checkpoint of unknown version '7'" in found["problems"][0]["what"]
 
 
-def test_a_torn_checkpoint_that_nobody_needs_is_told_and_is_no_damage(tmp_path):
+def test_a_torn_replication_checkpoint_is_reported_with_exit_code_0(tmp_path):
     directory = unpack("clean", tmp_path)
     (directory / "replication-offset-checkpoint").write_text("0\n2\nt")
     code, found = run(directory)
@@ -185,7 +185,7 @@ def test_acls_users_and_quotas_are_counted(tmp_path):
     assert (identity["ACLs"], identity["SCRAM credentials"], identity["entities with quotas"]) == (3, 2, 1)
 
 
-def test_text_says_the_same_in_tables(directory):
+def test_text_output_has_the_stop_state_and_open_transactions(directory):
     result = CliRunner().invoke(main, ["inspect", str(directory)], catch_exceptions=False)
     assert result.exit_code == 0
     assert "hanging-01" in result.stdout

@@ -94,7 +94,7 @@ def damage_in_the_middle(clean):
     return clean
 
 
-def test_there_is_nothing_to_repair_in_what_kafka_left_behind(kafka_dir):
+def test_a_clean_kafka_directory_needs_no_repair(kafka_dir):
     before = content(kafka_dir)
     assert run(kafka_dir, "--dry-run") == (0, {"result": f"{kafka_dir}: 23 partitions, nothing to repair."})
     assert run(kafka_dir) == (0, {"result": f"{kafka_dir}: 23 partitions, nothing to repair."})
@@ -233,7 +233,7 @@ def test_files_of_no_segment_go(clean):
     assert not (clean / "ledger-1" / "00000000000000000777.index").exists()
 
 
-def test_damage_in_the_middle_is_left_alone_and_its_costs_are_told(damage_in_the_middle):
+def test_damage_in_the_middle_is_kept_and_the_cost_of_a_cut_is_reported(damage_in_the_middle):
     before = content(damage_in_the_middle)
     code, found = run(damage_in_the_middle)
     assert code == 1
@@ -257,7 +257,7 @@ def test_costs_count_group_offsets_and_transactional_ids(clean):
     assert costs["__transaction_state-2"]["transactional_ids"] >= 3
 
 
-def test_a_cut_that_was_asked_for_is_what_serve_would_have_made(damage_in_the_middle, tmp_path):
+def test_truncate_leaves_the_files_that_serve_would_leave(damage_in_the_middle, tmp_path):
     served = tmp_path / "served"
     shutil.copytree(damage_in_the_middle, served)
     found = Directory(served)
@@ -364,7 +364,7 @@ def test_a_broker_that_runs_is_not_disturbed(clean):
         holder.communicate("")
 
 
-def test_what_cannot_be_repaired_is_refused(clean, tmp_path):
+def test_unusable_directories_and_unknown_partitions_are_refused(clean, tmp_path):
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty")[0] == 2
     assert run(clean, "--truncate", "nowhere-0") == (2, "ottla: --truncate nowhere-0: there is no such partition\n")
@@ -372,7 +372,7 @@ def test_what_cannot_be_repaired_is_refused(clean, tmp_path):
     assert run(clean)[0] == 2
 
 
-def test_text_says_what_was_changed(clean):
+def test_text_output_names_the_changed_file(clean):
     (clean / "ledger-1" / f"{SEGMENT}.index").unlink()
     result = CliRunner().invoke(main, ["repair", str(clean)], catch_exceptions=False)
     assert f"ledger-1/{SEGMENT}.index" in result.stdout

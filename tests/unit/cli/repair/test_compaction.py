@@ -95,7 +95,7 @@ def test_a_repair_ends_a_compaction_as_a_start_does(tmp_path, power_loss):
     assert len(states) > 6
 
 
-def test_a_repair_that_is_killed_meanwhile_loses_nothing(tmp_path, monkeypatch):
+def test_a_repair_killed_at_any_step_loses_no_records(tmp_path, monkeypatch):
     monkeypatch.setattr("ottla.broker.ports.disk.RealDisk", DyingDisk)
     swaps = [disk for names, disk in killed_states(False).items() if any(name.endswith(".log.swap") for name in names)]
     assert len(swaps) > 1

@@ -26,7 +26,7 @@ def partition(topic, standing, age_ms=0, held=1, transactional_id="tx"):
     return HeldBack(topic, 0, Ends(10, 10 + held), age_ms, transactional_id, 7, standing)
 
 
-def test_what_nobody_will_end_goes_before_what_is_overdue_and_that_before_the_oldest():
+def test_rows_sort_by_forgotten_then_overdue_then_age():
     picture = by_pain(
         Picture(
             NOW_MS,

@@ -85,7 +85,7 @@ def test_a_filter_is_typed_kept_and_taken_away():
     assert screen.ended
 
 
-def test_a_broker_that_answers_no_more_is_told_beside_what_was_seen_last():
+def test_a_broker_error_appears_next_to_the_last_picture():
     screen = Screen(PICTURE)
     screen.problem = "one:9092: nothing listens there"
     text = "\n".join(lines(screen))
@@ -93,7 +93,7 @@ def test_a_broker_that_answers_no_more_is_told_beside_what_was_seen_last():
 
 
 @pytest.mark.parametrize("key", ["q", "quit"])
-def test_it_ends_with(key):
+def test_quit_keys_end_the_view(key):
     screen = Screen(Picture(0))
     screen.press(key)
     assert screen.ended

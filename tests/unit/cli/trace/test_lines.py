@@ -24,7 +24,7 @@ def cut_time(line):
     return line.partition(" ")[2]
 
 
-def test_a_request_is_told_in_the_order_of_a_packet_dump():
+def test_a_request_line_is_ordered_like_a_packet_dump():
     fields = {"transactional_id": "tx-1", "producer_id": 0, "committed": True}
     line = cut_time(line_of(REQUEST | {"fields": fields}))
     assert line == "127.0.0.1:5 order-1 > EndTxn v3 #12 87 B: transactional_id=tx-1 producer_id=0 committed=true"
@@ -46,7 +46,7 @@ def test_a_reply_begins_with_what_came_of_the_request(answer, text):
     assert cut_time(line_of(REPLY | answer)) == f"127.0.0.1:5 order-1 < EndTxn v3 #12 {text}"
 
 
-def test_topics_stand_in_front_of_their_partitions():
+def test_partitions_are_printed_with_their_topic():
     rows = [
         {"name": "ledger", "partitions": [0, 1]},
         {"topic": "orders", "partitions": [{"partition_index": 3, "offset": 7}, {"partition_index": 4}]},
@@ -57,12 +57,12 @@ def test_topics_stand_in_front_of_their_partitions():
     assert line.endswith(f": topics=[{shown}] (5 more rows)")
 
 
-def test_a_connection_that_is_closed_says_why():
+def test_a_closed_connection_line_has_the_reason():
     line = line_of(HEAD | {"kind": "closed", "took_ms": 0.5, "reason": "EndTxn v9 is not served, only 0-5"})
     assert cut_time(line) == "127.0.0.1:5 order-1 ! EndTxn v3 #12 0.50 ms: closed, EndTxn v9 is not served, only 0-5"
 
 
-def test_what_is_missing_is_a_line():
+def test_dropped_requests_and_replies_are_counted_in_a_line():
     line = cut_time(line_of({"kind": "dropped", "time_ms": HEAD["time_ms"], "count": 7}))
     assert line == "7 requests and replies are missing: they came faster than they were read"
 

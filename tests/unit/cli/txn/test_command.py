@@ -54,7 +54,7 @@ def forget_nothing(world, *producer_ids):
         world.know(f"order-{each}", each, LEDGER)
 
 
-def test_nothing_pins_a_partition_whose_transactions_have_ended(world):
+def test_why_reports_no_held_back_offsets_after_transactions_end(world):
     world.partitions[LEDGER] = Partition(stable=8, end=8, producers=[producer(0, -1)])
     result = ottla("why", "ledger", "0", "-b", "one:9092")
     assert result.exit_code == 0
@@ -62,7 +62,7 @@ def test_nothing_pins_a_partition_whose_transactions_have_ended(world):
     assert "open transactions:" not in result.stdout
 
 
-def test_the_oldest_pins_and_the_others_wait_behind_it(world):
+def test_why_blames_the_oldest_transaction_and_lists_later_ones(world):
     hold(world, 30, 10, 20)
     forget_nothing(world, 0, 1, 2)
     document = run_json("why", "ledger", "0", code=1)
@@ -88,7 +88,7 @@ def test_the_oldest_pins_and_the_others_wait_behind_it(world):
     assert {row["start_offset"] for row in document["remedies"]} == {10}
 
 
-def test_a_forgotten_one_behind_the_first_has_its_remedy_too(world):
+def test_a_forgotten_later_transaction_has_a_remedy_too(world):
     hold(world, 10, 20, 30)
     forget_nothing(world, 0, 2)
     document = run_json("why", "ledger", "0", code=1)
@@ -106,7 +106,7 @@ def test_overdue_has_no_time_left(world):
     assert "(overdue, open for 1 min 3" in document["answer"]
 
 
-def test_one_that_ends_while_the_coordinator_is_asked_is_not_forgotten(world):
+def test_a_transaction_that_ends_during_why_is_not_called_forgotten(world):
     hold(world, 10, 20)
     forget_nothing(world, 1)
 
@@ -138,7 +138,7 @@ def test_no_orphans(world):
     assert (result.exit_code, result.stdout) == (0, "no forgotten transactions; 2 open in 2 partitions.\n")
 
 
-def test_an_orphan_comes_with_what_aborts_it(world):
+def test_an_orphan_is_reported_with_commands_that_abort_it(world):
     world.partitions["__consumer_offsets", 3] = Partition(
         stable=10, end=20, producers=[producer(9, 10, epoch=4, coordinator_epoch=6, age_ms=5_000)]
     )
@@ -161,7 +161,7 @@ def test_an_orphan_comes_with_what_aborts_it(world):
     assert java[-2:] == ["--start-offset", "10"]
 
 
-def test_an_id_that_has_gone_on_leaves_an_orphan(world):
+def test_a_partition_left_open_by_a_completed_id_is_an_orphan(world):
     world.partitions[LEDGER] = Partition(stable=10, end=20, producers=[producer(0, 10, coordinator_epoch=0)])
     world.know("order-0", 0, state="CompleteCommit")
     (row,) = run_json("orphans", code=1)["orphans"]
@@ -169,7 +169,7 @@ def test_an_id_that_has_gone_on_leaves_an_orphan(world):
 
 
 @pytest.mark.parametrize("start", [-1, 11])
-def test_one_that_ends_meanwhile_is_no_orphan_nor_is_the_next_of_its_producer(world, start):
+def test_a_transaction_that_ends_during_the_search_is_no_orphan(world, start):
     hold(world, 10)
 
     def ends():
@@ -185,7 +185,7 @@ def test_a_prepared_one_whose_marker_is_on_its_way_is_no_orphan(world):
     run_json("orphans", code=0)
 
 
-def test_a_transaction_that_moves_to_a_broker_asked_before_is_found_there(world):
+def test_a_transaction_whose_coordinator_moves_meanwhile_is_no_orphan(world):
     world.brokers[2] = ("two", 9092)
     hold(world, 10)
     world.know("order-0", 0, LEDGER, broker=2)
@@ -198,7 +198,7 @@ def test_a_transaction_that_moves_to_a_broker_asked_before_is_found_there(world)
     run_json("orphans", code=0)
 
 
-def test_a_coordinator_that_loads_is_asked_again(world):
+def test_a_loading_coordinator_is_queried_again(world):
     hold(world, 10)
     forget_nothing(world, 0)
     world.loading.add(1)
@@ -215,7 +215,7 @@ def headless(world):
 
 
 @pytest.mark.parametrize("trouble", [loading, headless])
-def test_what_no_coordinator_answers_for_is_not_called_an_orphan(world, trouble):
+def test_a_transaction_is_unknown_when_no_coordinator_answers(world, trouble):
     hold(world, 10)
     trouble(world)
     result = ottla("orphans", "-b", "one:9092")
@@ -226,7 +226,7 @@ def test_what_no_coordinator_answers_for_is_not_called_an_orphan(world, trouble)
     assert row["standing"] == "unknown"
 
 
-def test_partitions_are_asked_where_they_are_led_a_batch_at_a_time(world):
+def test_partitions_are_queried_in_batches_at_their_leader(world):
     world.brokers[2] = ("two", 9092)
     many = PARTITIONS_AT_ONCE * 2 + 1
     for number in range(many):
@@ -242,7 +242,7 @@ def test_partitions_are_asked_where_they_are_led_a_batch_at_a_time(world):
     assert sorted(asked) == sorted([(1, 2), (2, 200), (2, 200), (2, 1), (2, 1)])
 
 
-def test_only_named_topics_are_asked(world):
+def test_orphans_searches_only_the_named_topics(world):
     hold(world, 10)
     world.partitions["audit", 0] = Partition(producers=[producer(5, 7)])
     assert [row["topic"] for row in run_json("orphans", "--topic", "audit", code=1)["orphans"]] == ["audit"]
@@ -256,7 +256,7 @@ def test_young_ones_can_be_left_out(world):
     assert row["producer_id"] == 1
 
 
-def test_a_leader_that_has_just_changed_is_looked_up_again(world):
+def test_a_changed_leader_is_looked_up_again(world):
     world.brokers[2] = ("two", 9092)
     hold(world, 10)
 
@@ -267,7 +267,7 @@ def test_a_leader_that_has_just_changed_is_looked_up_again(world):
     assert len(run_json("orphans", code=1)["orphans"]) == 1
 
 
-def test_a_topic_deleted_meanwhile_has_no_orphans(world):
+def test_a_topic_deleted_during_the_search_has_no_orphans(world):
     hold(world, 10)
     world.then(ApiKey.METADATA, lambda: world.partitions.pop(LEDGER))
     run_json("orphans", code=0)
@@ -277,7 +277,7 @@ def test_a_topic_deleted_meanwhile_has_no_orphans(world):
     ("leader", "error", "line"),
     [(-1, 0, "LEADER_NOT_AVAILABLE"), (1, ErrorCode.KAFKA_STORAGE_ERROR, "KAFKA_STORAGE_ERROR")],
 )
-def test_a_partition_that_cannot_tell_is_named(world, leader, error, line):
+def test_a_partition_that_cannot_be_queried_is_named_with_its_error(world, leader, error, line):
     world.partitions["audit", 1] = Partition(leader=leader, error=error)
     result = ottla("orphans", "-b", "one:9092")
     assert (result.exit_code, result.stderr) == (2, f"ottla: audit-1: {line}\n")
@@ -305,7 +305,7 @@ def test_the_first_broker_that_answers_is_enough(world):
         (("orphans", "-b", "one:http"), "one:http is not HOST:PORT"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line_and_exit_code_2(world, arguments, line):
+def test_an_impossible_query_is_one_line_and_exit_code_2(world, arguments, line):
     world.partitions["leaderless", 0] = Partition(leader=-1)
     result = ottla(*arguments, *(() if "-b" in arguments else ("-b", "one:9092")))
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"ottla: {line}\n")
@@ -348,14 +348,14 @@ TLS_ALERT = bytes([0x15, 3, 3, 0, 2, 2, 10])
         (lambda connection: connection.recv(1), "no answer within 0.2 s"),
     ],
 )
-def test_what_is_no_broker_is_one_line_and_no_traceback(listener, act, words):
+def test_a_peer_that_is_no_broker_is_a_one_line_error(listener, act, words):
     address = listener(act)
     result = ottla("orphans", "-b", address, "--timeout-s", "0.2")
     assert (result.exit_code, result.stdout) == (2, "")
     assert re.fullmatch(rf"ottla: {address}: [^\n]*{words}[^\n]*\n", result.stderr), result.stderr
 
 
-def test_where_nothing_listens_is_one_line():
+def test_a_refused_connection_is_a_one_line_error():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     result = ottla("why", "ledger", "0", "-b", f"127.0.0.1:{port}")

@@ -120,7 +120,7 @@ def test_a_user_who_sees_every_id_finds_the_forgotten_one(world, acls):
     ]
 
 
-def test_every_broker_is_asked_what_it_hides(world):
+def test_no_orphan_is_reported_when_one_of_two_brokers_hides_ids(world):
     world.brokers[2] = ("two", 9092)
     told = world._describe_transactions
 

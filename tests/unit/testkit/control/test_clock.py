@@ -51,7 +51,7 @@ def test_a_jump_runs_all_that_is_due_in_order_with_the_new_time_on_the_clock():
     assert stage.clock.ahead_ms == 7 * DAY_MS
 
 
-def test_what_a_due_timer_starts_anew_is_due_from_the_new_time_on():
+def test_a_timer_restarted_in_a_jump_counts_from_the_new_time():
     stage = Stage()
 
     def again():
@@ -66,7 +66,7 @@ def test_what_a_due_timer_starts_anew_is_due_from_the_new_time_on():
     assert len(stage.ran) == 2
 
 
-def test_nothing_is_due_while_time_stands_still():
+def test_timers_of_a_frozen_clock_run_only_on_an_advance():
     stage = Stage()
     stage.later("due", 10)
     stage.clock.freeze()
@@ -79,7 +79,7 @@ def test_nothing_is_due_while_time_stands_still():
     assert stage.ran == ["due"]
 
 
-def test_time_goes_on_from_where_it_stood():
+def test_a_resumed_clock_continues_from_where_it_was_frozen():
     stage = Stage()
     stage.later("due", 10)
     stage.pass_ms(4)

@@ -80,7 +80,7 @@ def test_a_reply_is_lost_after_its_request_was_carried_out(broker, do, closed):
     assert (client.closed, client.replies, broker.log.log_end_offset) == (closed, [], 1)
 
 
-def test_who_is_held_waits_and_others_do_not(broker):
+def test_a_held_request_does_not_delay_other_clients(broker):
     fault = broker.fault(api="Produce", do="hold", times=1)
     held, other = broker.client(), broker.client("second")
     broker.produce(held, b"held")
@@ -101,7 +101,7 @@ def test_a_reply_can_be_held_when_its_request_was_carried_out(broker):
     assert len(client.replies) == 1
 
 
-def test_who_hangs_up_while_held_leaves_nothing_behind(broker):
+def test_a_held_request_of_a_closed_connection_is_dropped(broker):
     fault = broker.fault(api="Produce", do="hold")
     client = broker.client()
     broker.produce(client)
@@ -123,7 +123,7 @@ def test_a_delay_passes(broker):
     assert len(client.replies) == 1
 
 
-def test_a_request_can_come_twice(broker):
+def test_a_duplicated_produce_is_appended_twice(broker):
     broker.fault(api="Produce", do="duplicate")
     assert broker.produce() == 0
     assert broker.log.log_end_offset == 2
@@ -160,7 +160,7 @@ def test_a_marker_is_kept_back_until_the_fault_is_over(broker, fault):
     assert (described.transaction_state, broker.log.log_end_offset) == ("CompleteCommit", 1)
 
 
-def test_a_marker_whose_answer_is_lost_is_written_once_more(broker):
+def test_a_marker_whose_reply_is_lost_is_written_again(broker):
     owner = _begin(broker)
     broker.fault(at="marker_reply", do="lose")
     broker.call(ApiKey.END_TXN, 3, committed=True, **owner)

@@ -15,7 +15,7 @@ def run_demo(*arguments):
 
 
 @pytest.mark.slow
-def test_every_claim_holds_on_our_broker():
+def test_the_demo_succeeds_on_our_broker():
     done = run_demo("--no-audit")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "claims held" in done.stdout
@@ -29,7 +29,7 @@ def test_a_broker_that_is_not_there_is_a_failure_without_a_traceback():
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_who_stops_reading_is_told_nothing():
+def test_the_demo_ends_silently_on_a_broken_pipe():
     command = [sys.executable, "-m", "ottla.demo", "--no-audit"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"\n"

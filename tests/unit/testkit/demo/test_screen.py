@@ -50,7 +50,7 @@ def test_an_ascii_terminal_gets_ascii():
     assert "NOT it happened" in terminal.text
 
 
-def test_bars_stand_under_their_columns():
+def test_bars_are_aligned_with_their_columns():
     terminal = Terminal()
     rows = [("read_uncommitted", (1, 1, 1)), ("read_committed", (0, 0, 1))]
     Screen(terminal).bars(["open", "aborted", "committed"], rows)

@@ -54,7 +54,7 @@ def _refuse(key, version, **fields):
     return codec.decode_response(key, version, error_reply(key, version, 1, request, REFUSED)[4:])[1]
 
 
-def test_the_rows_of_a_produce_are_those_that_were_asked():
+def test_an_error_reply_to_a_produce_has_each_row_of_the_request():
     rows = [{"index": index, "records": b""} for index in (3, 4)]
     topics = [{"name": "a", "partition_data": rows}]
     reply = _refuse(ApiKey.PRODUCE, 9, transactional_id=None, acks=1, timeout_ms=1, topic_data=topics)

@@ -29,12 +29,12 @@ def test_a_produce_is_of_the_producers_of_its_batches():
     assert [request.answers_to("producer_id", each) for each in (7, 8, 9)] == [True, True, False]
 
 
-def test_a_batch_without_a_producer_is_of_nobody():
+def test_a_batch_without_a_producer_id_adds_none_to_the_request():
     assert produce(build_batch([(None, b"paid")])).producer_ids == frozenset()
 
 
 @pytest.mark.parametrize("content", [b"", b"no batch at all, but bytes"], ids=["none", "others"])
-def test_what_is_no_batch_is_of_nobody_and_the_topic_is_still_known(content):
+def test_a_produce_without_a_valid_batch_matches_by_topic_only(content):
     request = produce(content)
     assert not request.answers_to("producer_id", 7)
     assert request.answers_to("topic", "ledger")

@@ -33,12 +33,12 @@ from ottla.testkit.faults.plan import Named, Plan
         ({"do": "fail", "at": "append", "error": "EWRONG"}, "is an unknown errno"),
     ],
 )
-def test_a_fault_that_cannot_be_says_what_is_wrong(given, complaint):
+def test_an_invalid_fault_is_refused_with_the_reason(given, complaint):
     with pytest.raises(FaultError, match=complaint.replace("?", r"\?")):
         parse_fault(given)
 
 
-def test_a_fault_is_shown_as_it_was_read():
+def test_a_fault_is_described_and_written_as_it_was_parsed():
     given = {"at": "reply", "api": "endtxn", "where": {"transactional_id": "t"}, "nth": 2, "times": None, "do": "lose"}
     fault = parse_fault(given)
     assert fault.api is ApiKey.END_TXN
@@ -58,7 +58,7 @@ def test_the_nth_occasion_is_struck_and_so_many_from_then_on():
     assert not plan.watches("request", ApiKey.END_TXN)
 
 
-def test_who_is_held_is_let_go_in_order_and_nobody_is_held_afterwards():
+def test_a_release_resumes_held_requests_in_order_and_ends_the_fault():
     plan, gone = Plan(), []
     fault = plan.add(parse_fault({"do": "hold", "times": None}))
     plan.hold(fault, lambda: gone.append("first"))
@@ -71,7 +71,7 @@ def test_who_is_held_is_let_go_in_order_and_nobody_is_held_afterwards():
     assert not plan.find_firing("request", Named({}))
 
 
-def test_what_is_taken_back_lets_go_what_it_holds():
+def test_clearing_the_faults_releases_held_requests():
     plan, gone = Plan(), []
     fault = plan.add(parse_fault({"do": "hold"}))
     plan.hold(fault, lambda: gone.append(1))

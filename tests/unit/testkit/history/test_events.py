@@ -26,7 +26,7 @@ def test_an_end_of_a_transaction():
     }
 
 
-def test_records_are_summed_up_and_few_are_shown():
+def test_a_produce_event_lists_its_batches_and_a_few_records():
     passing = Passing()
     passing.send(b"paid", b"\xff", sequence=3)
     (event,) = events(passing.entries())
@@ -60,7 +60,7 @@ def test_many_records_are_counted_only():
     assert "records" not in records
 
 
-def test_what_was_lost_has_no_reply_and_a_reason():
+def test_an_event_whose_reply_was_lost_has_the_reason():
     passing = Passing()
     passing.end_txn(lost=True)
     (event,) = events(passing.entries())
@@ -68,7 +68,7 @@ def test_what_was_lost_has_no_reply_and_a_reason():
     assert event["closed"] == "lost"
 
 
-def test_what_cannot_be_read_is_named_all_the_same():
+def test_an_unreadable_request_is_an_event_with_its_api():
     passing = Passing()
     entry = passing.journal.begin(b"\0\x1a\0\x63\0\0\0\1\0\1c\0", "peer:1")
     passing.journal.record_reply(entry, (b"\0\0\0\2??",))
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_named_all_the_same():
     assert second["api"] == "API 500"
 
 
-def test_every_message_can_be_shown_as_json():
+def test_a_request_of_every_api_is_written_as_json():
     passing = Passing()
     for api_key in ApiKey:
         version = codec.schema_versions(api_key)[1]

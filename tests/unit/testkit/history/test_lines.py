@@ -59,7 +59,7 @@ def test_a_send_that_is_in_flight_is_unknown(passing):
         (999, False),
     ],
 )
-def test_an_error_is_a_failure_only_where_nothing_can_have_been_written(passing, error, certain):
+def test_an_error_is_a_failure_only_if_it_rules_out_a_write(passing, error, certain):
     passing.send(b"a", error=error)
     assert kinds(passing, "send") == (["invoke", "fail"] if certain else ["invoke"])
 
@@ -96,7 +96,7 @@ def test_a_producer_without_an_id_repeats_what_was_not_answered_only(passing):
     assert [line["names"] for line in lines if line["f"] == "same"] == [["in/0#-1.-1.-1:b"]]
 
 
-def test_equal_values_are_told_apart_by_who_wrote_them(passing):
+def test_equal_values_of_different_batches_get_different_names(passing):
     passing.send(b"x", offset=0)
     passing.send(b"x", offset=1, sequence=1)
     passing.send(b"x", offset=0, topic="out")
@@ -131,7 +131,7 @@ def test_transactions_of_version_2_have_an_epoch_each(passing):
     assert list_lines(passing, "init")[1][1]["txn_id"] == "tx"
 
 
-def test_an_end_that_is_asked_again_is_one_end(passing):
+def test_a_commit_and_its_retries_are_one_end(passing):
     passing.send(b"a")
     passing.end_txn(lost=True)
     passing.end_txn(error=ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -153,7 +153,7 @@ def test_a_commit_whose_reply_was_lost_is_unknown_though_it_is_fenced_then(passi
     assert kinds(passing, "end") == ["invoke"]
 
 
-def test_an_abort_behind_a_refused_commit_ends_the_same_transaction(passing):
+def test_an_abort_after_a_refused_commit_ends_the_same_transaction(passing):
     passing.send(b"a")
     passing.end_txn(error=ErrorCode.TRANSACTION_ABORTABLE)
     passing.end_txn(commit=False)
@@ -170,7 +170,7 @@ def test_offsets_in_a_transaction_that_are_sent_again_are_one_commit(passing):
     assert kind == "ok"
 
 
-def test_a_poll_has_the_records_from_where_it_was_asked(passing):
+def test_a_poll_has_the_records_from_its_fetch_offset(passing):
     passing.fetch(1, batch(b"a", b"b", b"c"))
     ((_, asked), (_, answer)) = list_lines(passing, "poll")
     assert asked["committed"]
@@ -211,7 +211,7 @@ def test_a_batch_that_is_cut_short_is_for_the_next_poll(passing):
     ]
 
 
-def test_lines_stand_in_the_order_of_what_happened(passing):
+def test_lines_are_in_the_order_of_requests_and_replies(passing):
     first = passing.begin_send(b"a")
     passing.send(b"b", sequence=1, offset=1)
     passing.end(first, {"responses": [], "throttle_time_ms": 0})
@@ -222,14 +222,14 @@ def test_lines_stand_in_the_order_of_what_happened(passing):
     assert numbers == list(range(len(numbers)))
 
 
-def test_what_is_judged_begins_with_the_first_offset_that_was_acknowledged(passing):
+def test_the_scope_begins_at_the_lowest_acknowledged_offset(passing):
     passing.send(b"x<in/0/3", offset=12)
     passing.send(b"y", offset=10, sequence=1)
     (scope,) = [line for line in checker_lines(passing.entries()) if line["f"] == "scope"]
     assert (scope["begins"], scope["sources"]) == ({"in/0": 10}, ["in/0"])
 
 
-def test_entries_come_back_from_json(passing):
+def test_entries_read_back_from_json_give_the_same_lines(passing):
     passing.send(b"a", lost=True)
     passing.send(b"a", offset=3)
     again = [entry_from_json(entry_to_json(entry)) for entry in passing.entries()]

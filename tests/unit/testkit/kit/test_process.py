@@ -41,7 +41,7 @@ def stuck(tmp_path):
     made.kill()
 
 
-def test_a_broker_that_does_not_get_ready_says_where_it_stands(stuck, monkeypatch):
+def test_a_broker_that_is_not_ready_in_time_is_reported_with_its_stack(stuck, monkeypatch):
     monkeypatch.setattr(process, "START_TIMEOUT_S", 0)
     monkeypatch.setattr(process, "_ready_lines", stuck.serves)
     with pytest.raises(BrokerFailed, match=r"is not ready after 0 s:\n(?s:.*)in waits_for_nobody"):
@@ -49,7 +49,7 @@ def test_a_broker_that_does_not_get_ready_says_where_it_stands(stuck, monkeypatc
     assert stuck.pid is None
 
 
-def test_a_broker_that_does_not_stop_is_killed_and_says_where_it_stood(stuck, monkeypatch):
+def test_a_broker_that_does_not_stop_is_killed_and_its_stack_reported(stuck, monkeypatch):
     monkeypatch.setattr(process, "STOP_TIMEOUT_S", 0.01)
     monkeypatch.setattr(stuck, "_await_ready", stuck.serves)
     stuck.start()

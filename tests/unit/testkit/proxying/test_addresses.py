@@ -33,7 +33,7 @@ def hosts(message):
 
 
 @pytest.mark.parametrize(("api_key", "version"), VERSIONS)
-def test_nothing_but_the_addresses_changes(api_key, version):
+def test_a_rewritten_reply_differs_in_its_addresses_only(api_key, version):
     rng = random.Random(version * 100 + api_key)
     for _ in range(20):
         given = frame(MessageMaker(rng, version).make(codec.response_class(api_key)), api_key, version)
@@ -59,7 +59,7 @@ def test_a_coordinator_that_is_not_known_has_no_address_to_replace():
     assert rewritten(ApiKey.FIND_COORDINATOR, 4, given, replace) is given
 
 
-def test_replies_of_versions_that_nobody_knows_pass_where_they_have_no_address():
+def test_replies_of_unknown_versions_pass_if_they_have_no_address():
     assert rewritten(ApiKey.END_TXN, 99, b"\0\0\0\7??", replace) == b"\0\0\0\7??"
     assert rewritten(999, 0, b"\0\0\0\7??", replace) == b"\0\0\0\7??"
     with pytest.raises(ProtocolError):
@@ -80,7 +80,7 @@ def rewrite_reply(message, version):
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_clients_are_told_the_versions_whose_addresses_can_be_replaced(version):
+def test_api_versions_without_replaceable_addresses_are_left_out(version):
     rows = [(ApiKey.METADATA, 0, 99), (ApiKey.END_TXN, 0, 99), (ApiKey.SASL_HANDSHAKE, 0, 1), (78, 0, 2), (500, 3, 4)]
     _, _, answer = rewrite_reply(api_versions(*rows), version)
     highest = codec.schema_versions(ApiKey.METADATA)[1]
@@ -92,13 +92,13 @@ def test_clients_are_told_the_versions_whose_addresses_can_be_replaced(version):
     ]
 
 
-def test_what_needs_no_cap_passes_as_it_is():
+def test_an_api_versions_reply_within_the_limits_passes_unchanged():
     given, reply, _ = rewrite_reply(api_versions((ApiKey.METADATA, 0, 12), (ApiKey.PRODUCE, 3, 11)), 4)
     assert reply is not None
     assert reply == given
 
 
-def test_a_client_that_is_too_new_is_sent_to_what_the_proxy_knows():
+def test_a_too_new_api_versions_request_gets_the_highest_known_version():
     highest = codec.schema_versions(ApiKey.API_VERSIONS)[1]
     assert refused_api_versions(highest, 1) is None
     _, message = codec.decode_response(ApiKey.API_VERSIONS, highest, refused_api_versions(highest + 1, 1))
@@ -113,7 +113,7 @@ def test_an_unsupported_version_is_answered_in_version_0_and_stays_so():
     assert [row.api_key for row in message.api_keys] == [ApiKey.API_VERSIONS]
 
 
-def test_which_replies_have_addresses():
+def test_produce_10_and_fetch_16_are_the_first_to_name_brokers():
     assert names_brokers(ApiKey.PRODUCE, 10) and not names_brokers(ApiKey.PRODUCE, 9)
     assert names_brokers(ApiKey.FETCH, 16) and not names_brokers(ApiKey.FETCH, 15)
     assert not names_brokers(ApiKey.END_TXN, 5)
@@ -127,6 +127,6 @@ def test_an_address_is_read(given, address):
 
 
 @pytest.mark.parametrize("given", ["kafka", "kafka:", "kafka:x", "kafka:70000", ""])
-def test_what_is_no_address_is_refused(given):
+def test_an_address_without_a_valid_port_is_refused(given):
     with pytest.raises(ProtocolError, match="is not HOST:PORT"):
         parse_address(given)

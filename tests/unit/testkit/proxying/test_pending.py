@@ -30,7 +30,7 @@ def settle(task):
     return turns()
 
 
-def test_who_asks_for_too_many_waits_for_an_answer():
+def test_a_request_above_the_limit_of_requests_waits_for_a_reply():
     async def play():
         pending = Pending()
         for _ in range(MOST_REQUESTS):
@@ -43,7 +43,7 @@ def test_who_asks_for_too_many_waits_for_an_answer():
     asyncio.run(play())
 
 
-def test_who_asks_for_too_much_waits_but_one_request_always_has_room():
+def test_an_oversized_request_is_accepted_alone_and_the_next_waits():
     async def play():
         pending = Pending()
         await pending.put(make_request(answer=bytes(MOST_BYTES + 1)))
@@ -55,7 +55,7 @@ def test_who_asks_for_too_much_waits_but_one_request_always_has_room():
     asyncio.run(play())
 
 
-def test_the_end_comes_behind_the_last():
+def test_the_end_is_returned_after_the_last_request():
     async def play():
         pending = Pending()
         last = make_request()
@@ -80,6 +80,6 @@ def test_the_end_comes_behind_the_last():
         {"at": "reply", "do": "crash"},
     ],
 )
-def test_what_only_a_broker_of_ours_has_is_refused(fault):
+def test_the_proxy_refuses_faults_that_need_an_ottla_broker(fault):
     with pytest.raises(FaultError, match="needs an Ottla broker"):
         ProxyPlan().add(parse_fault(fault))

@@ -8,7 +8,7 @@ def turns(found):
     return ChargedTurns([].append, [].append, lambda what, cost_us: found.append(cost_us))
 
 
-def test_an_event_that_holds_the_others_is_told():
+def test_an_event_with_too_high_a_charge_is_reported():
     found = []
     charged = turns(found)
     charged.event(lambda: charged.charge(MOST_EVENT_US))
@@ -29,7 +29,7 @@ def test_work_that_an_event_wakes_is_part_of_it():
     assert found == [MOST_EVENT_US + 1]
 
 
-def test_a_run_whose_broker_forgets_to_rest_fails(monkeypatch):
+def test_a_run_whose_broker_charges_too_much_in_one_event_fails(monkeypatch):
     from ottla.broker.dispatch import Dispatcher
 
     start = Dispatcher.start

@@ -87,7 +87,7 @@ def test_a_reset_loses_a_suffix(seed):
     assert ends.answers == b""
 
 
-def test_bytes_on_an_old_link_arrive_when_their_client_has_gone_on():
+def test_late_bytes_arrive_after_their_client_has_left_the_link():
     ends = Ends(3, CALM._replace(late=1.0, late_ms=5000.0))
     ends.link.send(b"late")
     ends.link.leave()
@@ -109,7 +109,7 @@ def test_a_broker_that_does_not_read_gets_nothing():
     assert ends.connection.data == b"held"
 
 
-def test_what_the_broker_wrote_before_it_closed_arrives():
+def test_bytes_written_before_the_broker_closes_arrive():
     ends = Ends(1, CALM)
     ends.connection.transport.write(b"bye")
     ends.connection.transport.close()
@@ -120,7 +120,7 @@ def test_what_the_broker_wrote_before_it_closed_arrives():
     assert ends.connection.lost
 
 
-def test_nothing_that_a_dead_clock_planned_happens():
+def test_a_dead_clock_runs_no_pending_timer():
     schedule, ran = Schedule(), []
     clock = VirtualClock(schedule, PortCalls(), 0.0, lambda work: work())
     clock.enter = lambda callback: callback()

@@ -77,7 +77,7 @@ def test_a_rename_that_was_not_synced_leaves_the_old_file():
     assert b"new" in seen
 
 
-def test_a_process_dies_before_or_after_a_write():
+def test_a_kill_happens_before_or_after_a_write():
     left = set()
     for call in (1, 2):
         disk = make_disk()
@@ -133,7 +133,7 @@ def test_names_that_their_directory_has_synced_stay():
     assert seen == {(f"{path}/a", *rest) for path in ("/data/t-0", "/data/t-1") for rest in ((), (f"{path}/b",))}
 
 
-def test_a_background_sync_settles_the_names_of_when_it_began():
+def test_a_background_sync_covers_only_names_that_existed_at_its_start():
     jobs = []
     disk = MemoryDisk(PortCalls(), Random(1), jobs.append)
     disk.make_dirs("/data")
@@ -173,7 +173,7 @@ def test_pages_may_reach_the_device_in_any_order():
     assert holes and older and whole_pages
 
 
-def test_a_file_that_is_written_anew_may_be_empty():
+def test_a_rewritten_file_may_be_empty_after_a_power_loss():
     def prepare(disk):
         disk.sync_dir("/")
         disk.write("/data/meta", b"old")
