@@ -15,7 +15,7 @@ from base64 import b64decode
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu")
@@ -46,7 +46,7 @@ def browser():
 
     def run(*arguments):
         command = [found, *FLAGS, "--virtual-time-budget=2000", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        return subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
 
     return run
 
@@ -92,7 +92,7 @@ class Chromium:
         if session is not None:
             request["sessionId"] = session
         os.write(self._to, json.dumps(request).encode() + b"\0")
-        limit = time.monotonic() + PATIENCE_S
+        limit = time.monotonic() + EVENT_TIMEOUT_S
         while number not in self._answers:
             self.listen(limit)
         answer = self._answers.pop(number)
@@ -156,7 +156,7 @@ class Tab:
 
     def until(self, expression):
         """Wait until an expression is true, in this page or the next one, and return its value."""
-        limit = time.monotonic() + PATIENCE_S
+        limit = time.monotonic() + EVENT_TIMEOUT_S
         while not (value := self._value_or_gone(expression)):
             shown = self._value_or_gone("document.body?.innerText") if time.monotonic() > limit else ""
             assert time.monotonic() <= limit, f"{expression} did not become true; the page shows:\n{shown}"
@@ -171,7 +171,7 @@ class Tab:
 
     def wait_for(self, look):
         """Wait until `look` returns a true value and return it. The page continues to run meanwhile."""
-        limit = time.monotonic() + PATIENCE_S
+        limit = time.monotonic() + EVENT_TIMEOUT_S
         while not (found := look()):
             assert time.monotonic() <= limit, "it did not come"
             self.value("0")

@@ -21,7 +21,7 @@ pytest_plugins = [
     "tests.certificates",
     "tests.chromium",
     "tests.groups",
-    "tests.out_of_sight",
+    "tests.frozen_objects",
     "ottla.testkit.pytest_plugin",
 ]
 

@@ -15,7 +15,7 @@ from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
 from ottla.testkit.in_memory.furnish import message
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 DIGESTS = Path(__file__).parent / "data" / "corpus.json"
 PRODUCER_FIELDS = (
@@ -113,13 +113,13 @@ class Asked:
 
     def __init__(self, bootstrap):
         host, _, port = bootstrap.rpartition(":")
-        self._connection = BlockingConnection(host, int(port), timeout_s=PATIENCE_S)
+        self._connection = BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S)
 
     def call(self, key, version, **fields):
         return self._connection.send(message(key, version, **fields), version)
 
     def patiently(self, errors_of, key, version, **fields):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while True:
             reply = self.call(key, version, **fields)
             errors = {E(code) for code in errors_of(reply)} - {E.NONE}
@@ -238,7 +238,7 @@ def consume(bootstrap, expected, isolation):
     consumer.assign(places)
     consumer.seek_to_beginning(*places)
     ends = consumer.end_offsets(places)
-    found, deadline = {tuple(place): [] for place in places}, time.monotonic() + PATIENCE_S
+    found, deadline = {tuple(place): [] for place in places}, time.monotonic() + EVENT_TIMEOUT_S
     while any(consumer.position(place) < ends[place] for place in places):
         assert time.monotonic() < deadline, {place: consumer.position(place) for place in places}
         for place, records in consumer.poll(timeout_ms=100).items():

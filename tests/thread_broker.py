@@ -8,7 +8,7 @@ from unittest import mock
 from ottla.broker import server
 from ottla.broker.config import Config, Listener
 from ottla.broker.ports.clock import LoopClock
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 class ThreadBroker:
@@ -38,7 +38,7 @@ class ThreadBroker:
 
     def __enter__(self):
         self._thread.start()
-        assert self._started.wait(PATIENCE_S)
+        assert self._started.wait(EVENT_TIMEOUT_S)
         if self._failure is not None:
             self._thread.join()
             raise self._failure
@@ -46,7 +46,7 @@ class ThreadBroker:
 
     def __exit__(self, *_):
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(EVENT_TIMEOUT_S)
         assert not self._thread.is_alive()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.config import Listener
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.guests import NAME, REFUSED_MS, Guest
+from tests.api.login_clients import NAME, REFUSED_MS, Guest
 from tests.memory_broker import MemoryBroker
 
 UNSECURED = (

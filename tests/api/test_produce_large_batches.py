@@ -20,8 +20,8 @@ from ottla.protocol.compression import GZIP, NAMES
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.records import iter_records
 from ottla.protocol.steps import RECORD_US
+from tests.broker_stub import broker_of
 from tests.memory_broker import MemoryBroker
-from tests.stand_in import broker_of
 
 NOW = 1_700_000_000_000
 

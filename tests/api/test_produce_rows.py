@@ -14,7 +14,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import ZERO_UUID
-from tests.stand_in import broker_of
+from tests.broker_stub import broker_of
 
 MANY = 8_192
 

@@ -9,7 +9,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
-from tests.api.guests import Guest, lone_with_logins
+from tests.api.login_clients import Guest, lone_with_logins
 from tests.memory_broker import MemoryBroker
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"

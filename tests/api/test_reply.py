@@ -11,8 +11,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.writer import Rows, Unwritable
+from tests.broker_stub import broker_of
 from tests.replies import message_of
-from tests.stand_in import broker_of
 
 OFFSETS, VERSION = ApiKey.OFFSET_FETCH, 7
 

@@ -13,7 +13,7 @@ from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from tests.api.guests import ALICE, BOB, DELAY_MS, NAME, REFUSED_MS, WRONG, Guest, lone_with_logins
+from tests.api.login_clients import ALICE, BOB, DELAY_MS, NAME, REFUSED_MS, WRONG, Guest, lone_with_logins
 
 GENERAL = "Authentication failed during authentication due to invalid credentials with SASL mechanism STEPS"
 

@@ -17,7 +17,7 @@ from kafka.structs import OffsetAndMetadata
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
 from ottla.audit.runner import ThreadRunner
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 TOPICS = {"orders": {}, "settlements": {"segment.ms": "100"}, "balances": {"cleanup.policy": "compact"}}
 
@@ -30,7 +30,7 @@ def serving(data_dir):
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir]
     process = subprocess.Popen([*map(str, command), "--ready-file", str(ready)], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while not (ready.exists() and ready.read_text().endswith("\n")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
@@ -62,7 +62,7 @@ def play(bootstrap, seed, transactions=60):
         else:
             producer.commit_transaction()
     producers[0].begin_transaction()
-    producers[0].send("orders", key=b"open", value=b"open", partition=1).get(timeout=PATIENCE_S)
+    producers[0].send("orders", key=b"open", value=b"open", partition=1).get(timeout=EVENT_TIMEOUT_S)
     return producers
 
 
@@ -94,7 +94,7 @@ def test_a_directory_is_clean_while_running_killed_or_stopped(tmp_path):
         kept.append(consumer)
         assert findings(data_dir)[0] == []
         process.terminate()
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(EVENT_TIMEOUT_S) == 0
     wrong, stopped = findings(data_dir)
     assert wrong == []
     total = sum(one.committed.transactions for one in stopped.partitions)

@@ -21,8 +21,8 @@ from ottla.audit import outputs, pipeline, tasks
 from ottla.audit.outputs import SUCCESS, UNFINISHED, Folder, OutputFailed
 from ottla.scan import storage
 from ottla.spark_jobs import audit, export, row_groups
-from tests.patience import PATIENCE_S
 from tests.s3_server import s3_server
+from tests.timeout import EVENT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 # Ages are the same in all audits at this time.
@@ -274,7 +274,7 @@ def test_a_closed_pipe_is_no_failure_of_the_audit(reference):
     os.close(read)
     command = [sys.executable, "-m", "ottla", "audit", str(reference("clean")), "--checks", "hanging"]
     done = subprocess.run(
-        command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False, timeout=PATIENCE_S
+        command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False, timeout=EVENT_TIMEOUT_S
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba", reason="the audit extra is not installed")
 
 from ottla.spark_jobs import alert, export
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 # Neither imported nor found.
@@ -33,7 +33,7 @@ def run(program, *arguments, cwd=ROOT):
         text=True,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=PATIENCE_S,
+        timeout=EVENT_TIMEOUT_S,
         check=False,
     )
 

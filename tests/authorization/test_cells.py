@@ -3,8 +3,8 @@
 import pytest
 
 from tests.authorization.cells import CELLS
-from tests.authorization.stage import Stage
-from tests.authorization.ways import ways_of
+from tests.authorization.grants import ways_of
+from tests.authorization.guarded_broker import Stage
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from ottla.broker.api.authorization import need_of
 from ottla.broker.api.table import TABLE
 from ottla.protocol.errors import NO_ERROR
 from tests.authorization.cells import CELLS
-from tests.authorization.stage import Stage
+from tests.authorization.guarded_broker import Stage
 
 WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "ConsumerGroupHeartbeat"}
 """APIs that every connected client may use, and APIs that are refused to all."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.browser.stand_in import NOW_MS, StandIn, standing_in
+from tests.browser.admin_stub import NOW_MS, StandIn, standing_in
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>\u202e&amp;"
 LANES = "[...document.querySelectorAll('.lane')]"

@@ -7,9 +7,9 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
-from tests.authorization.stage import fill_ids, furnish
-from tests.authorization.ways import SUPER_USERS, entries_of
-from tests.patience import PATIENCE_S
+from tests.authorization.grants import SUPER_USERS, entries_of
+from tests.authorization.guarded_broker import fill_ids, furnish
+from tests.timeout import EVENT_TIMEOUT_S
 
 HOST = "127.0.0.1"
 PASSWORD = "secret"
@@ -42,7 +42,7 @@ def properties(port, everyone):
 class Caller:
     """A connection with the methods that `furnish` calls on a broker in memory. A user logs in with PLAIN."""
 
-    def __init__(self, port, user=None, timeout_s=PATIENCE_S):
+    def __init__(self, port, user=None, timeout_s=EVENT_TIMEOUT_S):
         self._connection = BlockingConnection(HOST, port, timeout_s=timeout_s)
         if user is not None:
             self.call(K.SASL_HANDSHAKE, 1, mechanism="PLAIN")
@@ -54,7 +54,7 @@ class Caller:
         return self._connection.send(message(api_key, version, **fields), version=version)
 
     def call_when_ready(self, api_key, version, **fields):
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + EVENT_TIMEOUT_S
         while (reply := self.call(api_key, version, **fields)).error_code:
             assert E(reply.error_code).retriable and time.monotonic() < until, E(reply.error_code)
             time.sleep(0.1)
@@ -64,7 +64,7 @@ class Caller:
         row = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
         reply = self.call(K.CREATE_TOPICS, 5, topics=[row], timeout_ms=30_000, validate_only=False)
         assert reply.topics[0].error_code == 0, reply.topics[0].error_message
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + EVENT_TIMEOUT_S
         while E(self.topic(name).error_code) is not E.NONE:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -78,7 +78,7 @@ class Caller:
 
 
 class RemoteStage:
-    """As `tests.authorization.stage.Stage`, on a broker at these ports."""
+    """As `tests.authorization.guarded_broker.Stage`, on a broker at these ports."""
 
     def __init__(self, plaintext_port, sasl_port):
         self.port, self._port = plaintext_port, sasl_port
@@ -118,7 +118,7 @@ class RemoteStage:
             reply = self.admin.call(K.CREATE_ACLS, 2, creations=rows)
             assert {row.error_code for row in reply.results} == {0}, [row.error_message for row in reply.results]
         self._entries = wanted
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + EVENT_TIMEOUT_S
         while (gone or new) and self._there() != wanted:
             assert time.monotonic() < until, (wanted, self._there())
 

@@ -5,7 +5,7 @@ that are unknown, log levels, more partitions for internal topics; an unknown op
 UNKNOWN_SERVER_ERROR) and one resource twice in AlterConfigs (Kafka never answers).
 """
 
-from storage_desk import APPEND, BROKER, DELETE, OLD_MS, SET, SUBTRACT, TOPIC
+from storage_requests import APPEND, BROKER, DELETE, OLD_MS, SET, SUBTRACT, TOPIC
 
 
 def incremental_changes(desk):

@@ -7,7 +7,7 @@ from targets import ApacheKafka, free_port
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.authorization.cells import CELLS
-from tests.authorization.ways import ways_of
+from tests.authorization.grants import ways_of
 
 UNANSWERED = {"DescribeUserScramCredentials v0: DESCRIBE CLUSTER all"}
 """Whoever lacks the right is left without an answer, because Kafka fails when it makes one."""

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from group_end_scripts import subscription
-from group_stage import Stage
+from group_requests import Stage
 from targets import TARGETS
 from test_groups_differential import TOPIC, prepare
 

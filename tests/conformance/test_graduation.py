@@ -17,7 +17,7 @@ from test_written_files import dump
 
 TOPICS = {"financial-ledger": 3, "audit-log": 2, "balances": 1}
 GROUPS = {"auditors": ("financial-ledger", 3), "billing": ("audit-log", 2)}
-PATIENCE_S = 300
+EVENT_TIMEOUT_S = 300
 OVERRIDES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000"}
 # Each change of the metadata begins a segment and is in a snapshot soon; what the snapshot holds goes.
 TRIMMING = {
@@ -32,7 +32,7 @@ TRIMMING = {
 class GraduatedKafka(ApacheKafka):
     """Apache Kafka on a directory that it did not format."""
 
-    start_timeout_s = PATIENCE_S
+    start_timeout_s = EVENT_TIMEOUT_S
 
     def __init__(self, directory, data_dir):
         Broker.__init__(self, directory, OVERRIDES)
@@ -58,7 +58,7 @@ def trim(broker):
     """Make topics until the log begins behind offset 0 and one snapshot is left; then the files of both."""
     metadata = broker.data_dir / "__cluster_metadata-0"
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     for number in itertools.count():
         snapshots, segments = [sorted(metadata.glob(f"*.{suffix}")) for suffix in ("checkpoint", "log")]
         if len(snapshots) == 1 and int(segments[0].stem) > 0:
@@ -80,7 +80,7 @@ def graduate(data_dir, properties, *options, node_id=1):
         [*command, "--config", str(properties), *options],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=EVENT_TIMEOUT_S,
         cwd=Path(__file__).parents[2],
     )
 
@@ -94,7 +94,7 @@ def read(bootstrap, isolation):
     consumer.assign(places)
     consumer.seek_to_beginning(*places)
     ends = consumer.end_offsets(places)
-    found, deadline = [], time.monotonic() + PATIENCE_S
+    found, deadline = [], time.monotonic() + EVENT_TIMEOUT_S
     while any(consumer.position(place) < ends[place] for place in places):
         assert time.monotonic() < deadline, ends
         for records in consumer.poll(timeout_ms=200).values():
@@ -131,7 +131,7 @@ def observe(bootstrap):
 
 def list_transactions(admin):
     """Return the transactions that the coordinators list after loading."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while True:
         try:
             if rows := [row for found in admin.list_transactions().values() for row in found]:

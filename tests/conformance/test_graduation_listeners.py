@@ -7,7 +7,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.structs import OffsetAndMetadata
 from targets import ApacheKafkaFromFile, OttlaFromFile, free_port
-from test_graduation import PATIENCE_S, graduate
+from test_graduation import EVENT_TIMEOUT_S, graduate
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
@@ -45,7 +45,7 @@ def properties(directory, port):
 def metadata(bootstrap):
     """Return (cluster id, brokers, leaders by partition) from Metadata on this listener."""
     host, _, port = bootstrap.rpartition(":")
-    with BlockingConnection(host, int(port), timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S) as connection:
         request = codec.request_class(ApiKey.METADATA)
         topic = request.MetadataRequestTopic(name=PLACES[0].topic)
         reply = connection.send(request(topics=[topic], allow_auto_topic_creation=False), version=9)
@@ -82,7 +82,7 @@ def read(bootstrap):
     )
     consumer.assign(PLACES)
     consumer.seek_to_beginning(*PLACES)
-    ends, found, deadline = consumer.end_offsets(PLACES), [], time.monotonic() + PATIENCE_S
+    ends, found, deadline = consumer.end_offsets(PLACES), [], time.monotonic() + EVENT_TIMEOUT_S
     while any(consumer.position(place) < ends[place] for place in PLACES):
         assert time.monotonic() < deadline, ends
         for records in consumer.poll(timeout_ms=200).values():

@@ -11,7 +11,7 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 from kafka.net.sasl.scram import ScramClient
 from targets import ApacheKafkaFromFile, OttlaFromFile, free_port, tool_output
-from test_graduation import PATIENCE_S, graduate
+from test_graduation import EVENT_TIMEOUT_S, graduate
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
@@ -139,7 +139,7 @@ def outcome(work, *arguments):
 def produce(bootstrap, user, topic):
     producer = KafkaProducer(bootstrap_servers=bootstrap, max_block_ms=20_000, enable_idempotence=False, **sasl(user))
     try:
-        producer.send(topic, partition=0, value=b"42").get(timeout=PATIENCE_S)
+        producer.send(topic, partition=0, value=b"42").get(timeout=EVENT_TIMEOUT_S)
     finally:
         producer.close()
 
@@ -151,7 +151,7 @@ def commit(bootstrap, user, transactional_id):
     try:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(LEDGER, partition=0, value=b"42").get(timeout=PATIENCE_S)
+        producer.send(LEDGER, partition=0, value=b"42").get(timeout=EVENT_TIMEOUT_S)
         producer.commit_transaction()
     finally:
         producer.close()
@@ -178,7 +178,7 @@ class LoggedIn:
 
     def __init__(self, bootstrap, user, client_id="ottla"):
         host, _, port = bootstrap.rpartition(":")
-        self._connection = BlockingConnection(host, int(port), client_id=client_id, timeout_s=PATIENCE_S)
+        self._connection = BlockingConnection(host, int(port), client_id=client_id, timeout_s=EVENT_TIMEOUT_S)
         name, password, self._mechanism = user
         self._scram = ScramClient(name, password, self._mechanism)
 

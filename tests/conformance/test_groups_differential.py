@@ -4,8 +4,8 @@ import time
 
 import pytest
 from group_end_scripts import SCRIPTS as END_SCRIPTS
+from group_requests import TIMEOUT_S, Stage, part, request
 from group_scripts import SCRIPTS, offsets_named_three_times
-from group_stage import TIMEOUT_S, Stage, part, request
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey

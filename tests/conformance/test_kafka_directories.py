@@ -29,7 +29,7 @@ from tests.thread_broker import ThreadBroker
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 LAST_TIMESTAMP_MS = 1_795_253_875_033
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value_sha256")
-PATIENCE_S = 300
+EVENT_TIMEOUT_S = 300
 ISOLATIONS = ["read_uncommitted", "read_committed"]
 # (transactional id, producer id, epoch, start) as Kafka described and dumped them.
 OPEN = {"hanging-01": (13, 0, 1_795_253_826_426), "tv2-01": (14, 30, 1_795_253_875_033)}
@@ -84,7 +84,7 @@ def consume(bootstrap, places, isolation):
     consumer.assign(partitions)
     consumer.seek_to_beginning(*partitions)
     ends = consumer.end_offsets(partitions)
-    found, deadline = [], time.monotonic() + PATIENCE_S
+    found, deadline = [], time.monotonic() + EVENT_TIMEOUT_S
     while any(consumer.position(partition) < ends[partition] for partition in partitions):
         assert time.monotonic() < deadline
         for records in consumer.poll(timeout_ms=200).values():
@@ -131,7 +131,7 @@ def test_other_clients_read_it_too(directory, rows, name, tmp_path):
 def describe(bootstrap, *transactional_ids):
     """{id: (state, producer id, epoch, start in ms)}, once the coordinator has loaded."""
     host, _, port = bootstrap.rpartition(":")
-    connection = BlockingConnection(host, int(port), timeout_s=PATIENCE_S)
+    connection = BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S)
     request = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)(transactional_ids=[*transactional_ids])
     states = connection.send(request, 0).transaction_states
     while {row.error_code for row in states} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
@@ -182,7 +182,7 @@ def end_as(bootstrap, transactional_id, producer_id, epoch):
 def test_by_the_wall_clock_what_was_open_is_aborted(directory):
     options = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 50, "log_retention_ms": -1}
     with ThreadBroker(directory, **options) as served:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while {state for state, *_ in describe(served.bootstrap, *OPEN).values()} != {"CompleteAbort"}:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -9,7 +9,7 @@ from targets import ApacheKafka, Ottla, free_port
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 NAMES = ("INSIDE", "OUTSIDE", "HIDDEN", "CONTROLLER")
 GROUPS, TRANSACTIONS = 0, 1
@@ -66,8 +66,8 @@ def topic():
 
 def prepare(port):
     """Have the topic and both coordinators' made."""
-    with BlockingConnection("127.0.0.1", port, timeout_s=PATIENCE_S) as connection:
-        deadline = time.monotonic() + PATIENCE_S
+    with BlockingConnection("127.0.0.1", port, timeout_s=EVENT_TIMEOUT_S) as connection:
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while True:
             (found,) = ask(connection, ApiKey.METADATA, 9, topics=[topic()], allow_auto_topic_creation=True).topics
             errors = [found.error_code, *(row.error_code for row in found.partitions)]
@@ -114,7 +114,7 @@ def cluster(connection, port):
 
 def answers(port, listener):
     """All that names a broker, or does not, for who comes in on this listener."""
-    with BlockingConnection("127.0.0.1", port + NAMES.index(listener), timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection("127.0.0.1", port + NAMES.index(listener), timeout_s=EVENT_TIMEOUT_S) as connection:
         return {
             **{f"Metadata v{version}": metadata(connection, port, version) for version in (0, 1, 5, 6, 9, 12)},
             **{

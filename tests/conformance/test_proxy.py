@@ -13,7 +13,7 @@ from targets import TARGETS
 from ottla.testkit.checker import check_files
 from ottla.testkit.history import checker_lines
 from ottla.testkit.proxying import ProxyServer
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
 
@@ -118,7 +118,7 @@ def held_commit(stage):
     consumers = [KafkaConsumer(**how, isolation_level=level) for level in ("read_committed", "read_uncommitted")]
     ends = [consumer.end_offsets([partition])[partition] for consumer in consumers]
     stage.proxy.plan.release(fault.id)
-    committing.join(PATIENCE_S)
+    committing.join(EVENT_TIMEOUT_S)
     for consumer in consumers:
         consumer.close()
     assert ends == [0, 1]

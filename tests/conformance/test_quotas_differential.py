@@ -13,7 +13,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 pytestmark = [pytest.mark.conformance, pytest.mark.maven]
 
@@ -76,7 +76,7 @@ class Desk:
         """A client of this id, or of one that was never used."""
         self._names += 1
         client_id = client_id or f"client-{self._names}"
-        return BlockingConnection(*self._address, client_id=client_id, timeout_s=PATIENCE_S)
+        return BlockingConnection(*self._address, client_id=client_id, timeout_s=EVENT_TIMEOUT_S)
 
     def ask(self, key, version, /, **fields):
         with self.connect("admin") as connection:
@@ -112,7 +112,7 @@ class Desk:
 
     def wait_for_throttling(self, act):
         """Run `act` with new clients until the quota is in effect: Kafka's brokers get it later from the controller."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         acts = False
         while True:
             with self.connect() as connection:
@@ -259,7 +259,7 @@ def test_quotas_are_enforced_after_a_move_to_kafka_and_back(tmp_path):
         desk = begun(kafka)
         assert near(third_of_three(desk), of_ottla)
         desk.set_default(PRODUCER, 500.0)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while third_of_three(desk) < 1.5 * of_ottla:
             assert time.monotonic() < deadline
         of_kafka = third_of_three(desk)

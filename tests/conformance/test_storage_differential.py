@@ -1,7 +1,7 @@
 """Configs, partitions, log ends and deletion, answer by answer: the same requests to Ottla and to Apache Kafka."""
 
 import pytest
-from storage_desk import Desk
+from storage_requests import Desk
 from storage_scripts import SCRIPTS
 
 

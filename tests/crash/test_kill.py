@@ -19,8 +19,8 @@ from clients import eventually, start_client
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from oracle import Findings, Partition, violations
-from story import anomalies, entries, scan
 from targets import TARGETS
+from worker_histories import anomalies, entries, scan
 from workload import GROUP, ORDERS, TOPICS, start_workers
 
 from ottla.testkit.scanner import scan_partition

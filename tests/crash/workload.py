@@ -26,7 +26,7 @@ RECEIPTS = [Partition("receipts", n) for n in range(2)]
 TOPICS = {"financial-ledger": 3, "audit-log": 2, "orders": 2, "receipts": 2}
 GROUP = "billing"
 
-PATIENCE_S = 90.0  # for one call through restarts
+EVENT_TIMEOUT_S = 90.0  # for one call through restarts
 SHORT_WAIT_S = 5
 PAUSE_S = 0.004  # between transactions: the load shall meet every moment of a transaction, not fill the disk
 ABORT_SHARE = 0.25
@@ -92,7 +92,7 @@ class ConfluentWorker(Worker):
 
     def patiently(self, call):
         """Call until it succeeds or fails with an error that librdkafka does not mark as retriable."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while True:
             try:
                 return call()
@@ -111,7 +111,7 @@ class ConfluentWorker(Worker):
             for write in transaction.writes:
                 self.send(producer, write)
             if self.dice.random() < ABORT_SHARE:
-                producer.flush(PATIENCE_S)
+                producer.flush(EVENT_TIMEOUT_S)
                 self.patiently(lambda: producer.abort_transaction(5))
                 transaction.outcome = ABORTED
             else:
@@ -268,7 +268,7 @@ class Feeder(Worker):
         batch.writes = self.somewhere(ORDERS)
         for write in batch.writes:
             ConfluentWorker.send(self.producer, write)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while self.producer.flush(1) and time.monotonic() < deadline:
             pass
         self.progress += sum(write.offset is not None for write in batch.writes)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 from tests.fuzz_surface import frames
-from tests.fuzz_surface.visits import FORBIDDEN, PATIENCE_S, Visit
+from tests.fuzz_surface.visits import EVENT_TIMEOUT_S, FORBIDDEN, Visit
 from tests.fuzz_surface.watched import Watched
 
 HELD = 30
@@ -28,7 +28,7 @@ class Sound:
         self.asked, self.longest_ms = 0, 0.0
 
     def _connect(self, name):
-        return socket.create_connection(("127.0.0.1", self._broker.door(name).port), PATIENCE_S)
+        return socket.create_connection(("127.0.0.1", self._broker.door(name).port), EVENT_TIMEOUT_S)
 
     def ask(self):
         """Send a request, read the answer, and measure the event loop's time meanwhile."""
@@ -90,7 +90,7 @@ class Fuzz:
         memory = self._watch(sound, visitors, began)
         self._over.set()
         for visitor in visitors:
-            visitor.join(PATIENCE_S * 2)
+            visitor.join(EVENT_TIMEOUT_S * 2)
         self._judge(sound, sockets, memory, time.monotonic() - began)
         return self
 

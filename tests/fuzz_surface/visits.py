@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.fuzz_surface import frames
 
-PATIENCE_S = 60.0
+EVENT_TIMEOUT_S = 60.0
 """Timeout for answers that a broker must send."""
 HASTE_S = 2.0
 """Timeout for the rest of a handshake: after a corrupted flight there may be no answer."""
@@ -57,9 +57,9 @@ class Visit:
 
     def _connect(self):
         try:
-            return socket.create_connection(("127.0.0.1", self.door.port), PATIENCE_S, (self.source, 0))
+            return socket.create_connection(("127.0.0.1", self.door.port), EVENT_TIMEOUT_S, (self.source, 0))
         except OSError:
-            return socket.create_connection(("127.0.0.1", self.door.port), PATIENCE_S)
+            return socket.create_connection(("127.0.0.1", self.door.port), EVENT_TIMEOUT_S)
 
     def _leave(self, held):
         how = self.chance.randrange(10)

@@ -13,8 +13,8 @@ from pathlib import Path
 from ottla.broker.config.listeners import PROTOCOLS
 from tests.certificates import Certificates
 from tests.fuzz_surface import frames
-from tests.fuzz_surface.visits import PATIENCE_S, Door
-from tests.ways_in import Keys
+from tests.fuzz_surface.visits import EVENT_TIMEOUT_S, Door
+from tests.logins import Keys
 
 LOGINS = f"""\
 sasl.enabled.mechanisms={",".join(frames.MECHANISMS)}
@@ -88,7 +88,7 @@ class Watched:
 
     def rested_sockets(self, most):
         """Return the number of open sockets after those of disconnected clients are closed."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while (found := self.sockets()) > most and time.monotonic() < deadline:
             time.sleep(0.1)
         return found
@@ -97,7 +97,7 @@ class Watched:
         """Stop the broker and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(PATIENCE_S)
+            self.process.wait(EVENT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
         with contextlib.suppress(OSError):

@@ -27,7 +27,7 @@ from ottla.protocol.records import iter_records
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
-from tests.stand_in import broker_of
+from tests.broker_stub import broker_of
 
 TOPIC = "ledger"
 TOPIC_ID = bytes(range(16))

@@ -13,7 +13,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.scan import headers
 from ottla.spark_jobs.session import pack_packages
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 # (where our code is, where the kernel is kept, hits, misses)
 COMPILE = """
@@ -53,7 +53,7 @@ def compile_kernel(tmp_path):
             env=environment | more,
             cwd=tmp_path,
             check=False,
-            timeout=PATIENCE_S,
+            timeout=EVENT_TIMEOUT_S,
         )
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout or "null")

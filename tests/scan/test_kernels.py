@@ -21,7 +21,7 @@ from ottla.scan.compiled import kernels
 from ottla.scan.compiled.kernels import int16, int32, int64, kernel, uint32, varint
 from ottla.scan.events import Follower
 from tests.kernel_kinds import COMPILED, PLAIN, only
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 NAMES = [(name, True) for name in schemas.VIEWS[schemas.RECORDS]]
 KINDS = (PLAIN, COMPILED)
@@ -132,7 +132,7 @@ def test_plain_and_compiled_kernels_give_the_same_results(data):
 
 def test_kernels_are_compiled_only_after_enough_bytes_were_read():
     done = subprocess.run(
-        [sys.executable, "-c", CHOOSING], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        [sys.executable, "-c", CHOOSING], capture_output=True, text=True, check=False, timeout=EVENT_TIMEOUT_S
     )
     assert (done.stdout.split(), done.stderr) == (["False", "False", "True"], "")
 
@@ -147,7 +147,7 @@ def test_concurrent_first_calls_create_a_kernel_once():
     callee = kernels.Callee(make, make)
 
     def call(number):
-        together.wait(PATIENCE_S)
+        together.wait(EVENT_TIMEOUT_S)
         return callee.of_kind(PLAIN)(number)
 
     with ThreadPoolExecutor(4) as pool:

@@ -20,9 +20,9 @@ from ottla.scan.indexed_fates import has_index
 from ottla.scan.listing import UnreadableDirectory, list_partitions
 from ottla.scan.ranges import cut_segment
 from ottla.spark_jobs.audit import main
-from tests.patience import PATIENCE_S
 from tests.s3_server import s3_server
 from tests.spark.views import read_view
+from tests.timeout import EVENT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
@@ -302,12 +302,17 @@ def test_ottla_audit_reads_s3(reference, s3):
     upload, query = s3
     uri = upload(reference("clean"), "shell")
     run = [sys.executable, "-m", "ottla", "audit", "--format", "json", "--checks", "hanging"]
-    done = subprocess.run([*run, uri], capture_output=True, text=True, cwd=ROOT, check=False, timeout=PATIENCE_S)
+    done = subprocess.run([*run, uri], capture_output=True, text=True, cwd=ROOT, check=False, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stderr) == (1, "")
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert {one["transactional_id"] for one in found if one["severity"] != "info"} == {"hanging-01", "tv2-01"}
     done = subprocess.run(
-        [*run, f"s3://no-such/kafka{query}"], capture_output=True, text=True, cwd=ROOT, check=False, timeout=PATIENCE_S
+        [*run, f"s3://no-such/kafka{query}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=EVENT_TIMEOUT_S,
     )
     assert (done.returncode, done.stderr) == (2, "ottla audit: s3://no-such/kafka: no such bucket\n")
 

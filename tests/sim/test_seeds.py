@@ -20,7 +20,7 @@ from lab.simulation.world import World
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.protocol.errors import ErrorCode
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 SHOWN_MOST = 5
 
@@ -116,7 +116,7 @@ def test_a_seed_has_the_same_trace_for_any_hash_seed():
             capture_output=True,
             text=True,
             check=True,
-            timeout=PATIENCE_S,
+            timeout=EVENT_TIMEOUT_S,
         )
         found.add(ran.stdout)
     assert len(found) == 1

@@ -16,7 +16,7 @@ from ottla.audit.runner import ThreadRunner
 from ottla.spark_jobs.spark_runner import SparkRunner
 from tests.audit.test_audit import wrong
 from tests.audit.test_checks_reused import NOW_MS, unpack
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def test_spark_and_this_process_give_the_same(spark, run_audit, reference, tmp_p
 def test_a_failed_start_of_java_is_reported_in_the_last_line(reference, tmp_path):
     command = [sys.executable, ROOT / "ottla/spark_jobs/audit.py", reference("clean"), "--run-on", "spark"]
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S, env=environment)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
@@ -62,7 +62,7 @@ print(sum(one.aborted.transactions for one in found.partitions))
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
     done = subprocess.run(
-        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, env=environment
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=EVENT_TIMEOUT_S, env=environment
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 300
@@ -78,7 +78,7 @@ def test_spark_submit_runs_the_script_from_a_checkout(reference, tmp_path):
         [submit, "--master", "local[2]", ROOT / "ottla/spark_jobs/audit.py", reference("clean"), "--format", "json"],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=EVENT_TIMEOUT_S,
         cwd=tmp_path,
         env=environment,
     )

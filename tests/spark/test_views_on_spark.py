@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.scan import schemas
-from tests.patience import PATIENCE_S
 from tests.s3_server import s3_server
 from tests.spark.views import read_view
+from tests.timeout import EVENT_TIMEOUT_S
 
 pytestmark = pytest.mark.spark
 
@@ -111,7 +111,7 @@ def run_apart(code, *arguments, **environment):
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC", "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=EVENT_TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from ottla.spark_jobs import alert, audit, export
 from ottla.spark_jobs.options import read_options
 from ottla.spark_jobs.stream.watch import Watch
-from tests.patience import PATIENCE_S
 from tests.spark.streaming import read_to_end
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wrong_folders import FOLDERS, TOPIC, make_wrong_folder, write_log_directory
 
 pytestmark = pytest.mark.spark
@@ -113,6 +113,6 @@ print(spark.read.format("ottla").option("topics", topics).load(directory).count(
 def test_a_glob_that_matches_no_topic_is_in_the_log_of_the_driver(log_directory):
     """The test needs a separate process: the session of these tests writes to its original stderr."""
     command = [sys.executable, "-c", READ, str(log_directory), f"leger-*,{TOPIC}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (0, "4\n")
     assert f"{log_directory}: {UNMATCHED}\n" in done.stderr

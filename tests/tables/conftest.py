@@ -3,19 +3,10 @@
 import pytest
 
 from tests.unit.broker.group.conftest import Rig as GroupRig
-from tests.unit.broker.log.conftest import Broker as LogBroker
-from tests.unit.broker.txn.conftest import ask, broker, make_rig, rig
+from tests.unit.broker.log.conftest import logs
+from tests.unit.broker.txn.conftest import ask, make_rig, parts, rig
 
-__all__ = ["ask", "broker", "groups", "logs", "make_rig", "rig"]
-
-
-@pytest.fixture
-def logs(tmp_path):
-    """A log directory on a real disk, with a clock that the test moves."""
-    made = LogBroker(tmp_path / "data")
-    yield made
-    made.kill()
-    assert made.bugs == []
+__all__ = ["ask", "groups", "logs", "make_rig", "parts", "rig"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
-from tests.stand_in import broker_of
+from tests.broker_stub import broker_of
 from tests.tables.rows import (
     BEGAN,
     BUSY,

@@ -243,17 +243,17 @@ MEANWHILE = [
 
 
 @rows(MEANWHILE)
-def test_a_batch_is_refused_if_its_transaction_ended_during_the_wait(case, broker, monkeypatch):
+def test_a_batch_is_refused_if_its_transaction_ended_during_the_wait(case, parts, monkeypatch):
     """The transaction ends while a request waits until its added partition is durable."""
     _, v2, hearing, error = case
-    client = Client(broker)
+    client = Client(parts)
     place = ("ledger", 0)
     slow = SlowLog(monkeypatch)
     replies = client.begin_produce(place)
-    assert (replies, broker.offsets(place)) == ([], (0, 0))
+    assert (replies, parts.offsets(place)) == ([], (0, 0))
     monkeypatch.undo()
-    broker.sink.hearing = hearing
-    coordinator = broker.coordinator
+    parts.sink.hearing = hearing
+    coordinator = parts.coordinator
 
     def overtake():
         slow.held.pop(0)()
@@ -261,11 +261,11 @@ def test_a_batch_is_refused_if_its_transaction_ended_during_the_wait(case, broke
         if v2 is False:
             end.close()
             end = coordinator.end("t", *client.producer, False, v2=False)
-        broker.turns.start(end, lambda answer: None, broker.bugs.append)
+        parts.turns.start(end, lambda answer: None, parts.bugs.append)
 
-    broker.turns.event(overtake)
+    parts.turns.event(overtake)
     assert decode_produce(replies) is error
-    broker.sink.hearing = -1
-    broker.clock.advance(2_000)
-    stable, end = broker.offsets(place)
-    assert stable == end == broker.markers(place) == 1  # the marker alone: no record stands outside of a transaction
+    parts.sink.hearing = -1
+    parts.clock.advance(2_000)
+    stable, end = parts.offsets(place)
+    assert stable == end == parts.markers(place) == 1  # the marker alone: no record stands outside of a transaction

@@ -21,47 +21,47 @@ EMPTY = (0, 0)
 
 
 @pytest.fixture
-def client(broker):
-    create_internal_topic(broker.cluster, "__consumer_offsets")
-    broker.clock.settle()
-    assert broker.groups.offsets.partition_for("g") == OFFSETS[1]
-    return Client(broker)
+def client(parts):
+    create_internal_topic(parts.cluster, "__consumer_offsets")
+    parts.clock.settle()
+    assert parts.groups.offsets.partition_for("g") == OFFSETS[1]
+    return Client(parts)
 
 
 def in_transaction(client, *places):
     """Add the partitions as a V1 client does."""
-    coordinator = client.broker.coordinator
-    assert client.broker.ask(coordinator.add_partitions("t", *client.producer, places)) is E.NONE
+    coordinator = client.parts.coordinator
+    assert client.parts.ask(coordinator.add_partitions("t", *client.producer, places)) is E.NONE
 
 
 def fetch_offset(client, stable=False):
-    _, ((_, ((_, offset),)),) = fetch(client.broker.groups.offsets, "g", [("ledger", [0])], stable)
+    _, ((_, ((_, offset),)),) = fetch(client.parts.groups.offsets, "g", [("ledger", [0])], stable)
     return offset
 
 
 def sent(client, body, version=11):
-    return decode_produce(client.broker.begin(0, version, body), version)
+    return decode_produce(client.parts.begin(0, version, body), version)
 
 
 @pytest.mark.parametrize("version", [3, 11, 12])
 @row("JOIN-1 two ids", "JOIN-1 two epochs")
-def test_one_request_has_one_producer(row, client, broker, version):
+def test_one_request_has_one_producer(row, client, parts, version):
     in_transaction(client, *LEDGER[:2])
     one = client.body(LEDGER[0], version=version)
     other = {"producer_id": 77} if "ids" in row else {"epoch": client.producer[1] + 1}
     two = client.body(LEDGER[1], version=version, **other)
     both = one._replace(topics=[("ledger", one.topics[0][1] + two.topics[0][1])])
     assert sent(client, both, version) is MAPPING
-    assert [broker.offsets(place) for place in LEDGER[:2]] == [EMPTY, EMPTY]
+    assert [parts.offsets(place) for place in LEDGER[:2]] == [EMPTY, EMPTY]
 
 
 @pytest.mark.parametrize("version", [3, 11, 12])
 @row("JOIN-2")
-def test_transactional_batches_need_a_transactional_id(row, client, broker, version):
+def test_transactional_batches_need_a_transactional_id(row, client, parts, version):
     in_transaction(client, LEDGER[0])
     body = client.body(LEDGER[0], version=version)._replace(transactional_id=None)
     assert sent(client, body, version) is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert broker.offsets(LEDGER[0]) == EMPTY
+    assert parts.offsets(LEDGER[0]) == EMPTY
 
 
 @rows(
@@ -71,11 +71,11 @@ def test_transactional_batches_need_a_transactional_id(row, client, broker, vers
         *[(f"JOIN-5 version {v}", v, E.NONE) for v in (12, 13)],
     ]
 )
-def test_produce_to_a_partition_that_was_not_added(case, client, broker):
+def test_produce_to_a_partition_that_was_not_added(case, client, parts):
     _, version, error = case
     assert client.produce(LEDGER[0], version=version) is error
     if error:
-        assert (client.state.status, broker.offsets(LEDGER[0])) == (S.EMPTY, EMPTY)
+        assert (client.state.status, parts.offsets(LEDGER[0])) == (S.EMPTY, EMPTY)
         in_transaction(client, LEDGER[1])
         assert client.produce(LEDGER[0], version=version) is error
         assert client.produce(LEDGER[1], version=version) is E.NONE
@@ -83,7 +83,7 @@ def test_produce_to_a_partition_that_was_not_added(case, client, broker):
     else:
         assert (client.state.status, list(client.state.partitions)) == (S.ONGOING, LEDGER[:1])
         assert client.state.client_version == 2
-        assert broker.offsets(LEDGER[0]) == (0, 1)
+        assert parts.offsets(LEDGER[0]) == (0, 1)
 
 
 @rows(
@@ -93,32 +93,32 @@ def test_produce_to_a_partition_that_was_not_added(case, client, broker):
         ("JOIN-8 version 5", 5, E.NONE),
     ]
 )
-def test_offsets_of_a_group_that_was_not_added(case, client, broker):
+def test_offsets_of_a_group_that_was_not_added(case, client, parts):
     _, version, error = case
     assert client.commit_offset(version) is error
     if error:
-        assert (client.state.status, broker.offsets(OFFSETS)) == (S.EMPTY, EMPTY)
+        assert (client.state.status, parts.offsets(OFFSETS)) == (S.EMPTY, EMPTY)
         in_transaction(client, OFFSETS)
         assert client.commit_offset(version) is E.NONE
-    assert (list(client.state.partitions), broker.offsets(OFFSETS)) == ([OFFSETS], (0, 1))
+    assert (list(client.state.partitions), parts.offsets(OFFSETS)) == ([OFFSETS], (0, 1))
     assert client.state.client_version == (0 if error else 2)
 
 
-def forbid_requests(broker):
+def forbid_requests(parts):
     """Fail the test if the coordinator is asked."""
-    broker.coordinator.verify = lambda *given: pytest.fail("verified")
-    broker.coordinator.add_partitions = lambda *given, **more: pytest.fail("added")
+    parts.coordinator.verify = lambda *given: pytest.fail("verified")
+    parts.coordinator.add_partitions = lambda *given, **more: pytest.fail("added")
 
 
 @pytest.mark.parametrize("version", [3, 11, 12])
 @row("JOIN-9 idempotent", "JOIN-9 plain")
-def test_non_transactional_batches_are_written_without_verification(row, client, broker, version):
-    forbid_requests(broker)
+def test_non_transactional_batches_are_written_without_verification(row, client, parts, version):
+    forbid_requests(parts)
     producer = {"producer_id": client.producer[0], "producer_epoch": 0, "base_sequence": 4}
-    batch = build_batch([(b"k", b"v")], timestamp_ms=broker.clock.now_ms(), **(producer if "idem" in row else {}))
+    batch = build_batch([(b"k", b"v")], timestamp_ms=parts.clock.now_ms(), **(producer if "idem" in row else {}))
     body = client.body(LEDGER[0], version=version)._replace(topics=[("ledger", [(0, memoryview(batch))])])
     assert sent(client, body, version) is E.NONE
-    assert (client.state.status, broker.offsets(LEDGER[0])) == (S.EMPTY, (1, 1))
+    assert (client.state.status, parts.offsets(LEDGER[0])) == (S.EMPTY, (1, 1))
 
 
 @rows(
@@ -127,18 +127,18 @@ def test_non_transactional_batches_are_written_without_verification(row, client,
         *[(f"JOIN-10 TxnOffsetCommit {v}", v, True) for v in (0, 4)],
     ]
 )
-def test_without_verification_what_was_not_added_is_written(case, client, broker):
+def test_without_verification_what_was_not_added_is_written(case, client, parts):
     _, version, offsets = case
-    broker.context.config = type(broker.config)(transaction_partition_verification_enable=False)
-    forbid_requests(broker)
+    parts.context.config = type(parts.config)(transaction_partition_verification_enable=False)
+    forbid_requests(parts)
     assert (client.commit_offset(version) if offsets else client.produce(LEDGER[0], version=version)) is E.NONE
-    assert broker.offsets(OFFSETS if offsets else LEDGER[0]) == (0, 1)
+    assert parts.offsets(OFFSETS if offsets else LEDGER[0]) == (0, 1)
     assert client.state.status is S.EMPTY
 
 
 @row("JOIN-11 Produce 12", "JOIN-11 Produce 13", "JOIN-11 TxnOffsetCommit 5")
-def test_without_verification_v2_adds_as_always(row, client, broker):
-    broker.context.config = type(broker.config)(transaction_partition_verification_enable=False)
+def test_without_verification_v2_adds_as_always(row, client, parts):
+    parts.context.config = type(parts.config)(transaction_partition_verification_enable=False)
     version = int(row.split()[-1])
     if "Offset" in row:
         assert client.commit_offset(version) is E.NONE
@@ -149,38 +149,38 @@ def test_without_verification_v2_adds_as_always(row, client, broker):
 
 @pytest.mark.parametrize("version", [3, 12])
 @row("JOIN-13", "JOIN-14")
-def test_produce_known_to_the_log_sends_no_verification_request(row, client, broker, version):
+def test_produce_known_to_the_log_sends_no_verification_request(row, client, parts, version):
     assert client.produce(LEDGER[0]) is E.NONE
     if row == "JOIN-13":
         assert client.end() is E.NONE
         client.producer = (client.producer[0], 0)
-    end = broker.offsets(LEDGER[0])[1]
-    forbid_requests(broker)
+    end = parts.offsets(LEDGER[0])[1]
+    forbid_requests(parts)
     if row == "JOIN-13":
         assert client.produce(LEDGER[0], version=version, sequence=1) is EPOCH
-        assert broker.offsets(LEDGER[0]) == (end, end)
+        assert parts.offsets(LEDGER[0]) == (end, end)
     else:
         assert client.produce(LEDGER[0], version=version, sequence=1) is E.NONE
-        assert broker.offsets(LEDGER[0]) == (0, end + 1)
+        assert parts.offsets(LEDGER[0]) == (0, end + 1)
 
 
 @pytest.mark.parametrize("version", [4, 5])
 @row("JOIN-13 offsets", "JOIN-14 offsets")
-def test_offset_commits_known_to_the_log_send_no_verification_request(row, client, broker, version):
+def test_offset_commits_known_to_the_log_send_no_verification_request(row, client, parts, version):
     assert client.commit_offset() is E.NONE
     if "13" in row:
         assert client.end() is E.NONE
         client.producer = (client.producer[0], 0)
-    end = broker.offsets(OFFSETS)[1]
-    forbid_requests(broker)
+    end = parts.offsets(OFFSETS)[1]
+    forbid_requests(parts)
     assert client.commit_offset(version) is (EPOCH if "13" in row else E.NONE)
-    assert broker.offsets(OFFSETS) == ((end, end) if "13" in row else (0, end + 1))
+    assert parts.offsets(OFFSETS) == ((end, end) if "13" in row else (0, end + 1))
 
 
 class Said:
     """A coordinator that gives the same answer to every question and counts the questions."""
 
-    def __init__(self, broker, error):
+    def __init__(self, parts, error):
         self.asked = []
         self.error = error
 
@@ -193,15 +193,15 @@ class Said:
             self.asked.append((name, producer_id, epoch, list(places)))
             return self.error
 
-        broker.coordinator.verify = verify
-        broker.coordinator.add_partitions = add_partitions
+        parts.coordinator.verify = verify
+        parts.coordinator.add_partitions = add_partitions
 
 
 @row("JOIN-15 version 11", "JOIN-15 version 12")
-def test_only_partitions_new_to_the_transaction_are_verified(row, client, broker):
+def test_only_partitions_new_to_the_transaction_are_verified(row, client, parts):
     version = int(row.split()[-1])
     assert client.produce(LEDGER[0]) is E.NONE
-    said = Said(broker, E.NONE)
+    said = Said(parts, E.NONE)
     body = client.body(*LEDGER[:3], version=version)
     known = client.body(LEDGER[0], version=version, sequence=1).topics[0][1]
     body = body._replace(topics=[("ledger", known + body.topics[0][1][1:])])
@@ -226,14 +226,14 @@ PRODUCES = [
 
 
 @rows(PRODUCES)
-def test_produce_maps_the_answer_of_the_verification(case, client, broker):
+def test_produce_maps_the_answer_of_the_verification(case, client, parts):
     _, versions, answer, told = case
     for number, version in enumerate(versions):
         place = LEDGER[0] if told else LEDGER[number]
-        said = Said(broker, answer)
+        said = Said(parts, answer)
         assert client.produce(place, version=version) is told, version
         assert said.asked[0] == ("t", *client.producer, [place])
-        assert broker.offsets(place) == (EMPTY if told else (0, 1))
+        assert parts.offsets(place) == (EMPTY if told else (0, 1))
 
 
 COMMITS = [
@@ -252,44 +252,44 @@ COMMITS = [
 
 
 @rows(COMMITS)
-def test_txn_offset_commit_maps_the_answer_of_the_verification(case, client, broker):
+def test_txn_offset_commit_maps_the_answer_of_the_verification(case, client, parts):
     _, versions, answer, told = case
     for version in versions:
-        said = Said(broker, answer)
+        said = Said(parts, answer)
         assert client.commit_offset(version) is told, version
         asked = ("t", *client.producer, [OFFSETS])
         # The added partition is verified again in the step of the append.
         assert said.asked == [asked] * (2 if version == 5 and not answer else 1)
-    assert broker.offsets(OFFSETS) == (EMPTY if told else (0, 1))
+    assert parts.offsets(OFFSETS) == (EMPTY if told else (0, 1))
     assert fetch_offset(client, stable=True).error is (E.NONE if told else E.UNSTABLE_OFFSET_COMMIT)
 
 
 @row("TELL-13 version 12", "TELL-13 version 13")
-def test_produce_of_v2_retries_a_busy_coordinator_for_100_ms(row, client, broker):
+def test_produce_of_v2_retries_a_busy_coordinator_for_100_ms(row, client, parts):
     version = int(row.split()[-1])
-    said = Said(broker, BUSY)
+    said = Said(parts, BUSY)
     replies = client.begin_produce(LEDGER[0], version=version)
-    broker.clock.advance(99)
+    parts.clock.advance(99)
     assert (replies, len(said.asked)) == ([], 5)  # at 0, 20, 40, 60, 80
-    broker.clock.advance(1)
+    parts.clock.advance(1)
     assert decode_produce(replies, version) is BUSY
-    assert (len(said.asked), broker.offsets(LEDGER[0])) == (6, EMPTY)
+    assert (len(said.asked), parts.offsets(LEDGER[0])) == (6, EMPTY)
 
 
 @row("TELL-13 then NONE")
-def test_produce_of_v2_succeeds_after_the_coordinator_was_busy(row, client, broker):
-    said = Said(broker, BUSY)
+def test_produce_of_v2_succeeds_after_the_coordinator_was_busy(row, client, parts):
+    said = Said(parts, BUSY)
     replies = client.begin_produce(LEDGER[0])
-    broker.clock.advance(30)
+    parts.clock.advance(30)
     said.error = E.NONE
-    broker.clock.advance(10)
+    parts.clock.advance(10)
     assert decode_produce(replies) is E.NONE
-    assert broker.offsets(LEDGER[0]) == (0, 1)
+    assert parts.offsets(LEDGER[0]) == (0, 1)
 
 
 @pytest.mark.parametrize("version", [11, 12])
 @row("CODE-10 from the log", "CODE-11 from the log")
-def test_the_log_refuses_a_stale_epoch_with_invalid_producer_epoch(row, client, broker, version):
+def test_the_log_refuses_a_stale_epoch_with_invalid_producer_epoch(row, client, parts, version):
     offsets = row.startswith("CODE-11")
     assert (client.commit_offset() if offsets else client.produce(LEDGER[0])) is E.NONE
     assert client.end() is E.NONE
@@ -301,8 +301,8 @@ def test_the_log_refuses_a_stale_epoch_with_invalid_producer_epoch(row, client, 
 
 
 @row("END2-31 Produce", "END2-31 TxnOffsetCommit")
-def test_v2_begins_nothing_at_level_0(row, client, broker):
-    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
+def test_v2_begins_nothing_at_level_0(row, client, parts):
+    update_features(parts.cluster, [FeatureUpdate("transaction.version", 0, 2)])
     told = client.produce(LEDGER[0]) if "Produce" in row else client.commit_offset()
     assert (told, client.state.status) == (E.UNSUPPORTED_VERSION, S.EMPTY)
-    assert (broker.offsets(LEDGER[0]), broker.offsets(OFFSETS)) == (EMPTY, EMPTY)
+    assert (parts.offsets(LEDGER[0]), parts.offsets(OFFSETS)) == (EMPTY, EMPTY)

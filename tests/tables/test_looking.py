@@ -176,9 +176,9 @@ def test_ids_that_are_being_forgotten_are_not_listed(row, ask, rig):
     assert list_transactions(ask) == (E.NONE, {}, [])
 
 
-def producers(broker, name, index):
+def producers(parts, name, index):
     topic = SimpleNamespace(name=name, partition_indexes=[index])
-    (reply,) = broker.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
+    (reply,) = parts.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
     _, message = codec.decode_response(PRODUCERS, 0, b"".join(reply.buffers)[4:])
     ((answered,),) = [each.partitions for each in message.topics]
     assert answered.partition_index == index
@@ -196,26 +196,26 @@ def producers(broker, name, index):
 
 
 @row("PROD-2 no such topic", "PROD-2 no such partition")
-def test_a_partition_that_does_not_exist(row, broker):
+def test_a_partition_that_does_not_exist(row, parts):
     name, index = ("nowhere", 0) if "topic" in row else ("ledger", 9)
-    assert producers(broker, name, index) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert producers(parts, name, index) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
 @row("PROD-4 open", "PROD-4 ended", "PROD-4 nobody")
-def test_the_producers_of_a_partition(row, broker):
+def test_the_producers_of_a_partition(row, parts):
     place = ("ledger", 1)
     if "nobody" in row:
-        assert producers(broker, *place) == (E.NONE, [])
+        assert producers(parts, *place) == (E.NONE, [])
         return
-    answer = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
+    answer = parts.ask(parts.coordinator.init_producer_id("t", 60_000))
     producer = (answer.producer_id, answer.producer_epoch)
-    assert broker.ask(broker.coordinator.add_partitions("t", *producer, [place])) is E.NONE
+    assert parts.ask(parts.coordinator.add_partitions("t", *producer, [place])) is E.NONE
     for sequence in (0, 1):
-        assert broker.write(producer, sequence, place).error is E.NONE
-    wrote_ms = broker.clock.now_ms()
+        assert parts.write(producer, sequence, place).error is E.NONE
+    wrote_ms = parts.clock.now_ms()
     if "open" in row:
-        assert producers(broker, *place) == (E.NONE, [(*producer, 1, wrote_ms, -1, 0)])
+        assert producers(parts, *place) == (E.NONE, [(*producer, 1, wrote_ms, -1, 0)])
         return
-    broker.clock.advance(500)
-    assert broker.ask(broker.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
-    assert producers(broker, *place) == (E.NONE, [(*producer, 1, wrote_ms + 500, 0, -1)])
+    parts.clock.advance(500)
+    assert parts.ask(parts.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
+    assert producers(parts, *place) == (E.NONE, [(*producer, 1, wrote_ms + 500, 0, -1)])

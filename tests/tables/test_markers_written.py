@@ -32,10 +32,10 @@ def marker(*topics, producer_id=PID, epoch=5, commit=True, coordinator_epoch=2, 
     )
 
 
-def ask(broker, *markers, version=2):
+def ask(parts, *markers, version=2):
     """Send markers and return [(producer id, [(topic, [(partition, error)])])]."""
-    replies = broker.begin(MARKERS, version, SimpleNamespace(markers=list(markers)))
-    broker.clock.settle()
+    replies = parts.begin(MARKERS, version, SimpleNamespace(markers=list(markers)))
+    parts.clock.settle()
     message = message_of(replies[0], MARKERS, version)
     return [
         (
@@ -46,32 +46,32 @@ def ask(broker, *markers, version=2):
     ]
 
 
-def to_ledger(broker, **more):
+def to_ledger(parts, **more):
     """Send a marker to the ledger and return the error."""
-    ((_, ((_, ((_, error),)),)),) = ask(broker, marker(("ledger", [0]), **more))
+    ((_, ((_, ((_, error),)),)),) = ask(parts, marker(("ledger", [0]), **more))
     return error
 
 
-def write(broker, epoch=5, sequence=0, transactional=True, producer_id=PID):
+def write(parts, epoch=5, sequence=0, transactional=True, producer_id=PID):
     """Append a client's batch, in a transaction or not."""
     batch = memoryview(
         build_batch(
             [(b"k", b"v")],
-            timestamp_ms=broker.clock.now_ms(),
+            timestamp_ms=parts.clock.now_ms(),
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
             transactional=transactional,
         )
     )
-    result = broker.cluster.partition(*LEDGER).append_from_client(check_produced_batch(batch), batch)
+    result = parts.cluster.partition(*LEDGER).append_from_client(check_produced_batch(batch), batch)
     assert result.error is E.NONE
     return result.base_offset
 
 
-def log(broker, place=LEDGER):
+def log(parts, place=LEDGER):
     """Return producer id and epoch of each batch, and for markers also (is commit, coordinator epoch)."""
-    data = memoryview(broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records)
+    data = memoryview(parts.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records)
     found = []
     for position, header in iter_batches(data):
         said = read_marker(data[position : position + header.size_bytes], header) if header.is_control else None
@@ -80,82 +80,82 @@ def log(broker, place=LEDGER):
     return found
 
 
-def known(broker, producer_id=PID):
-    return next(each for each in broker.cluster.partition(*LEDGER).producers() if each.producer_id == producer_id)
+def known(parts, producer_id=PID):
+    return next(each for each in parts.cluster.partition(*LEDGER).producers() if each.producer_id == producer_id)
 
 
-def list_aborts(broker):
-    return broker.cluster.partition(*LEDGER).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
+def list_aborts(parts):
+    return parts.cluster.partition(*LEDGER).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
 
 
 @row("WRITE-2 version 1", "WRITE-2 version 2")
-def test_a_request_without_markers_has_an_empty_reply(row, broker):
-    assert ask(broker, version=int(row[-1])) == []
+def test_a_request_without_markers_has_an_empty_reply(row, parts):
+    assert ask(parts, version=int(row[-1])) == []
 
 
 @row("WRITE-3 no such topic", "WRITE-3 no such partition", "WRITE-3 a negative partition")
-def test_a_partition_that_is_not_here(row, broker):
+def test_a_partition_that_is_not_here(row, parts):
     name, index = {"topic": ("nowhere", 0), "partition": ("ledger", -1 if "negative" in row else 9)}[row.split()[-1]]
-    found = ask(broker, marker((name, [index])), marker(("ledger", [1]), producer_id=8))
+    found = ask(parts, marker((name, [index])), marker(("ledger", [1]), producer_id=8))
     assert found == [(PID, [(name, [(index, E.UNKNOWN_TOPIC_OR_PARTITION)])]), (8, [("ledger", [(1, E.NONE)])])]
-    assert log(broker, ("ledger", 1)) == [(8, 5, (True, 2))]
+    assert log(parts, ("ledger", 1)) == [(8, 5, (True, 2))]
 
 
 @row("WRITE-3 offline")
-def test_a_partition_that_is_offline(row, broker):
-    broker.cluster.partition(*LEDGER).take_offline("storage failed")
-    assert to_ledger(broker) is E.UNKNOWN_TOPIC_OR_PARTITION
-    group = with_groups(broker)
-    broker.cluster.partition("__consumer_offsets", group).take_offline("storage failed")
-    assert ask(broker, marker(("__consumer_offsets", [group]))) == [
+def test_a_partition_that_is_offline(row, parts):
+    parts.cluster.partition(*LEDGER).take_offline("storage failed")
+    assert to_ledger(parts) is E.UNKNOWN_TOPIC_OR_PARTITION
+    group = with_groups(parts)
+    parts.cluster.partition("__consumer_offsets", group).take_offline("storage failed")
+    assert ask(parts, marker(("__consumer_offsets", [group]))) == [
         (PID, [("__consumer_offsets", [(group, E.UNKNOWN_TOPIC_OR_PARTITION)])])
     ]
 
 
 @row("WRITE-4 commit", "WRITE-4 abort")
-def test_one_control_batch_is_appended(row, broker):
+def test_one_control_batch_is_appended(row, parts):
     commit = "commit" in row
-    write(broker)
-    assert to_ledger(broker, commit=commit, coordinator_epoch=9) is E.NONE
-    assert log(broker) == [(PID, 5, None), (PID, 5, (commit, 9))]
-    assert broker.offsets(LEDGER) == (2, 2)
+    write(parts)
+    assert to_ledger(parts, commit=commit, coordinator_epoch=9) is E.NONE
+    assert log(parts) == [(PID, 5, None), (PID, 5, (commit, 9))]
+    assert parts.offsets(LEDGER) == (2, 2)
 
 
-def with_groups(broker):
+def with_groups(parts):
     """Create the offsets topic with a pending offset of group g; return the group's partition."""
-    create_internal_topic(broker.cluster, "__consumer_offsets")
-    broker.clock.settle()
-    commits = broker.groups.offsets
+    create_internal_topic(parts.cluster, "__consumer_offsets")
+    parts.clock.settle()
+    commits = parts.groups.offsets
     assert commits.commit(Caller("g"), [CommitRow("ledger", 0, 42, -1, "")], ProducerIdAndEpoch(PID, 5)) == [E.NONE]
     return commits.partition_for("g")
 
 
-def fetch_offset(broker):
-    _, ((_, ((_, offset),)),) = fetch(broker.groups.offsets, "g", [("ledger", [0])], False)
+def fetch_offset(parts):
+    _, ((_, ((_, offset),)),) = fetch(parts.groups.offsets, "g", [("ledger", [0])], False)
     return offset.offset
 
 
 @row("WRITE-5 commit", "WRITE-5 abort")
-def test_a_marker_commits_or_drops_pending_offsets_of_a_group(row, broker):
+def test_a_marker_commits_or_drops_pending_offsets_of_a_group(row, parts):
     commit = "commit" in row
-    index = with_groups(broker)
-    assert fetch_offset(broker) == -1
-    assert ask(broker, marker(("__consumer_offsets", [index]), commit=commit)) == [
+    index = with_groups(parts)
+    assert fetch_offset(parts) == -1
+    assert ask(parts, marker(("__consumer_offsets", [index]), commit=commit)) == [
         (PID, [("__consumer_offsets", [(index, E.NONE)])])
     ]
-    assert log(broker, ("__consumer_offsets", index)) == [(PID, 5, None), (PID, 5, (commit, 2))]
-    assert fetch_offset(broker) == (42 if commit else -1)
+    assert log(parts, ("__consumer_offsets", index)) == [(PID, 5, None), (PID, 5, (commit, 2))]
+    assert fetch_offset(parts) == (42 if commit else -1)
 
 
 @row("WRITE-6 loading")
-def test_a_group_coordinator_that_loads_takes_no_marker(row, broker):
-    index = with_groups(broker)
-    broker.groups._manager.loading.add(index)
-    told = ask(broker, marker(("__consumer_offsets", [index])))
+def test_a_group_coordinator_that_loads_takes_no_marker(row, parts):
+    index = with_groups(parts)
+    parts.groups._manager.loading.add(index)
+    told = ask(parts, marker(("__consumer_offsets", [index])))
     assert told == [(PID, [("__consumer_offsets", [(index, E.NOT_LEADER_OR_FOLLOWER)])])]
-    broker.groups._manager.loading.clear()
-    assert log(broker, ("__consumer_offsets", index)) == [(PID, 5, None)]
-    assert fetch_offset(broker) == -1
+    parts.groups._manager.loading.clear()
+    assert log(parts, ("__consumer_offsets", index)) == [(PID, 5, None)]
+    assert fetch_offset(parts) == -1
 
 
 # name, the batches before (epoch, transactional), the marker's epoch and generation, the answer
@@ -180,50 +180,50 @@ EPOCHS = [
 
 
 @rows(EPOCHS)
-def test_the_epoch_of_a_marker(case, broker):
+def test_the_epoch_of_a_marker(case, parts):
     _, before, epoch, generation, error = case
     if before is not None:
-        write(broker, before[0], transactional=before[1])
-    data = log(broker)
+        write(parts, before[0], transactional=before[1])
+    data = log(parts)
     open_before = before is not None and before[1]
-    assert to_ledger(broker, epoch=epoch, generation=generation) is error
+    assert to_ledger(parts, epoch=epoch, generation=generation) is error
     if error:
-        assert log(broker) == data
-        assert (known(broker).epoch, known(broker).current_txn_first_offset >= 0) == (before[0], open_before)
-        assert broker.offsets(LEDGER) == (0 if open_before else 1, 1)
+        assert log(parts) == data
+        assert (known(parts).epoch, known(parts).current_txn_first_offset >= 0) == (before[0], open_before)
+        assert parts.offsets(LEDGER) == (0 if open_before else 1, 1)
     else:
-        assert log(broker) == [*data, (PID, epoch, (True, 2))]
-        assert (known(broker).epoch, known(broker).current_txn_first_offset) == (epoch, -1)
-        assert broker.offsets(LEDGER) == (len(data) + 1, len(data) + 1)
+        assert log(parts) == [*data, (PID, epoch, (True, 2))]
+        assert (known(parts).epoch, known(parts).current_txn_first_offset) == (epoch, -1)
+        assert parts.offsets(LEDGER) == (len(data) + 1, len(data) + 1)
 
 
 @row("WRITE-14", "ENDM-3")
-def test_the_epoch_of_the_coordinator(row, broker):
-    write(broker)
-    assert to_ledger(broker, coordinator_epoch=7) is E.NONE
-    write(broker, sequence=1)
-    data = log(broker)
-    assert to_ledger(broker, coordinator_epoch=6) is E.TRANSACTION_COORDINATOR_FENCED
-    assert (log(broker), broker.offsets(LEDGER)) == (data, (2, 3))
-    assert to_ledger(broker, coordinator_epoch=7) is E.NONE
-    assert broker.offsets(LEDGER) == (4, 4)
+def test_the_epoch_of_the_coordinator(row, parts):
+    write(parts)
+    assert to_ledger(parts, coordinator_epoch=7) is E.NONE
+    write(parts, sequence=1)
+    data = log(parts)
+    assert to_ledger(parts, coordinator_epoch=6) is E.TRANSACTION_COORDINATOR_FENCED
+    assert (log(parts), parts.offsets(LEDGER)) == (data, (2, 3))
+    assert to_ledger(parts, coordinator_epoch=7) is E.NONE
+    assert parts.offsets(LEDGER) == (4, 4)
 
 
 @row("WRITE-15 known producer", "WRITE-15 unknown producer")
-def test_a_marker_without_a_transaction(row, broker):
+def test_a_marker_without_a_transaction(row, parts):
     if " known" in row:
-        write(broker, transactional=False)
-    end = broker.offsets(LEDGER)[1]
-    assert to_ledger(broker, commit=False) is E.NONE
-    assert log(broker)[-1] == (PID, 5, (False, 2))
-    assert broker.offsets(LEDGER) == (end + 1, end + 1)
-    assert list_aborts(broker) == []
+        write(parts, transactional=False)
+    end = parts.offsets(LEDGER)[1]
+    assert to_ledger(parts, commit=False) is E.NONE
+    assert log(parts)[-1] == (PID, 5, (False, 2))
+    assert parts.offsets(LEDGER) == (end + 1, end + 1)
+    assert list_aborts(parts) == []
 
 
 @row("WRITE-16")
-def test_one_entry_for_each_producer_id(row, broker):
+def test_one_entry_for_each_producer_id(row, parts):
     found = ask(
-        broker,
+        parts,
         marker(("ledger", [0, 1])),
         marker(("ledger", [2]), producer_id=8),
         marker(("ledger", [3]), ("nowhere", [0]), commit=False),
@@ -238,7 +238,7 @@ def test_one_entry_for_each_producer_id(row, broker):
         ),
         (8, [("ledger", [(2, E.NONE)])]),
     ]
-    assert [log(broker, ("ledger", i)) for i in range(4)] == [
+    assert [log(parts, ("ledger", i)) for i in range(4)] == [
         [(PID, 5, (True, 2))],
         [(PID, 5, (True, 2))],
         [(8, 5, (True, 2))],
@@ -247,23 +247,23 @@ def test_one_entry_for_each_producer_id(row, broker):
 
 
 @row("WRITE-17")
-def test_request_version_1_carries_no_transaction_version(row, broker):
-    write(broker)
+def test_request_version_1_carries_no_transaction_version(row, parts):
+    write(parts)
     asked = marker(("ledger", [0]), generation=2)  # a field that version 1 does not have
-    assert ask(broker, asked, version=2) == [(PID, [("ledger", [(0, EPOCH)])])]
-    assert ask(broker, asked, version=1) == [(PID, [("ledger", [(0, E.NONE)])])]
+    assert ask(parts, asked, version=2) == [(PID, [("ledger", [(0, EPOCH)])])]
+    assert ask(parts, asked, version=1) == [(PID, [("ledger", [(0, E.NONE)])])]
 
 
 @row("WRITE-18")
-def test_an_administrator_ends_a_hanging_transaction(row, broker):
-    write(broker)
+def test_an_administrator_ends_a_hanging_transaction(row, parts):
+    write(parts)
     topic = SimpleNamespace(name="ledger", partition_indexes=[0])
-    (reply,) = broker.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
+    (reply,) = parts.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
     message = message_of(reply, PRODUCERS, 0)
     (hanging,) = message.topics[0].partitions[0].active_producers
     assert hanging.current_txn_start_offset == 0
     told = ask(
-        broker,
+        parts,
         marker(
             ("ledger", [0]),
             producer_id=hanging.producer_id,
@@ -274,7 +274,7 @@ def test_an_administrator_ends_a_hanging_transaction(row, broker):
         version=1,
     )
     assert told == [(PID, [("ledger", [(0, E.NONE)])])]
-    assert (broker.offsets(LEDGER), list_aborts(broker)) == ((2, 2), [(PID, 0)])
+    assert (parts.offsets(LEDGER), list_aborts(parts)) == ((2, 2), [(PID, 0)])
 
 
 # ---- ENDM: what is read from the log, and what a marker leaves behind
@@ -310,26 +310,26 @@ def test_markers_that_are_read_from_the_log_are_not_checked(row, logs):
 
 
 @row("ENDM-4 commit", "ENDM-4 abort")
-def test_a_marker_completes_the_transaction(row, broker):
-    write(broker, producer_id=9)  # another one is open before and after
-    first = write(broker)
-    write(broker, sequence=1)
+def test_a_marker_completes_the_transaction(row, parts):
+    write(parts, producer_id=9)  # another one is open before and after
+    first = write(parts)
+    write(parts, sequence=1)
     assert first == 1
-    assert to_ledger(broker, commit="commit" in row) is E.NONE
-    assert known(broker).current_txn_first_offset == -1
-    assert broker.offsets(LEDGER) == (0, 4)
+    assert to_ledger(parts, commit="commit" in row) is E.NONE
+    assert known(parts).current_txn_first_offset == -1
+    assert parts.offsets(LEDGER) == (0, 4)
     # Producer id, first offset, marker, and the last stable offset, which the other transaction holds back.
-    entries = broker.cluster.partition(*LEDGER).log.segments.active.aborted
+    entries = parts.cluster.partition(*LEDGER).log.segments.active.aborted
     assert entries == ([] if "commit" in row else [(PID, 1, 3, 0)])
 
 
 @row("ENDM-5 same epoch", "ENDM-5 new epoch")
-def test_a_marker_updates_the_producer_state_of_the_partition(row, broker):
-    write(broker)
-    broker.clock.advance(500)
+def test_a_marker_updates_the_producer_state_of_the_partition(row, parts):
+    write(parts)
+    parts.clock.advance(500)
     epoch, generation = (6, 2) if "new" in row else (5, 0)
-    assert to_ledger(broker, epoch=epoch, generation=generation, coordinator_epoch=4) is E.NONE
-    producer = known(broker)
+    assert to_ledger(parts, epoch=epoch, generation=generation, coordinator_epoch=4) is E.NONE
+    producer = known(parts)
     assert (producer.epoch, producer.coordinator_epoch, producer.current_txn_first_offset) == (epoch, 4, -1)
-    assert producer.last_timestamp_ms == broker.clock.now_ms()
+    assert producer.last_timestamp_ms == parts.clock.now_ms()
     assert producer.last_sequence == (-1 if "new" in row else 0)

@@ -51,10 +51,10 @@ def end_and_fetch(groups, commit=True):
 
 
 @pytest.fixture
-def client(broker):
-    create_internal_topic(broker.cluster, "__consumer_offsets")
-    broker.clock.settle()
-    return Client(broker)
+def client(parts):
+    create_internal_topic(parts.cluster, "__consumer_offsets")
+    parts.clock.settle()
+    return Client(parts)
 
 
 def request(client, version, *topics, group="g", producer_id=None, epoch=None):
@@ -80,7 +80,7 @@ def request(client, version, *topics, group="g", producer_id=None, epoch=None):
             for name, indexes in topics
         ],
     )
-    (reply,) = client.broker.begin(TXN_OFFSET_COMMIT, version, body)
+    (reply,) = client.parts.begin(TXN_OFFSET_COMMIT, version, body)
     _, message = codec.decode_response(TXN_OFFSET_COMMIT, version, reply.buffers[0][4:])
     return {
         (topic.name, each.partition_index): E(each.error_code) for topic in message.topics for each in topic.partitions
@@ -90,8 +90,8 @@ def request(client, version, *topics, group="g", producer_id=None, epoch=None):
 def add_group(client, version):
     """Add the group's partition, as V1 clients do before they commit."""
     if version < 5:
-        place = ("__consumer_offsets", client.broker.groups.offsets.partition_for("g"))
-        assert client.broker.ask(client.broker.coordinator.add_partitions("t", *client.producer, [place])) is E.NONE
+        place = ("__consumer_offsets", client.parts.groups.offsets.partition_for("g"))
+        assert client.parts.ask(client.parts.coordinator.add_partitions("t", *client.producer, [place])) is E.NONE
 
 
 @pytest.mark.parametrize("version", [0, 4, 5])
@@ -112,7 +112,7 @@ def test_errors_of_partitions_and_of_the_request(row, client, version):
         ("ledger", 1): error,
         ("nowhere", 0): unknown,
     }
-    offsets = client.broker.groups.offsets
+    offsets = client.parts.groups.offsets
     _, found = fetch(offsets, "g", [("ledger", [0, 1, 9]), ("nowhere", [0])], True)
     stable = [each.error is E.NONE for _, indexes in found for _, each in indexes]
     assert stable == [error is not E.NONE, error is not E.NONE, True, True]
@@ -122,28 +122,28 @@ def test_errors_of_partitions_and_of_the_request(row, client, version):
 def test_a_group_that_is_being_loaded(case, client):
     _, version = case
     add_group(client, version)
-    groups = client.broker.groups
+    groups = client.parts.groups
     index = groups.offsets.partition_for("g")
     groups._manager.loading.add(index)
     error = E.COORDINATOR_NOT_AVAILABLE if version < 2 else LOADING
     assert request(client, version, ("ledger", [0, 1])) == {("ledger", 0): error, ("ledger", 1): error}
     groups._manager.loading.clear()
-    assert client.broker.offsets(("__consumer_offsets", index)) == (0, 0)
+    assert client.parts.offsets(("__consumer_offsets", index)) == (0, 0)
 
 
 @row("OFFSET-19 epoch", "OFFSET-19 sequences")
 def test_a_commit_is_checked_for_its_epoch_and_not_for_its_sequence(row, client):
-    offsets = client.broker.groups.offsets
+    offsets = client.parts.groups.offsets
     place = ("__consumer_offsets", offsets.partition_for("g"))
     at = [CommitRow("ledger", 0, 5, -1, "")]
     for _ in range(3):  # each of them has base sequence 0
         assert offsets.commit(NOBODY, at, ProducerIdAndEpoch(7, 3)) == [E.NONE]
-    end = client.broker.offsets(place)[1]
+    end = client.parts.offsets(place)[1]
     assert end == 3
     assert offsets.commit(NOBODY, at, ProducerIdAndEpoch(7, 2 if "epoch" in row else 3)) == [
         EPOCH if "epoch" in row else E.NONE
     ]
-    assert client.broker.offsets(place) == (0, end if "epoch" in row else end + 1)
+    assert client.parts.offsets(place) == (0, end if "epoch" in row else end + 1)
 
 
 # ---- the group

@@ -173,28 +173,28 @@ def test_an_id_whose_tombstone_is_refused_stays(row, rig):
 # ---- what an old producer sees
 
 
-def time_out(broker, level, v2):
+def time_out(parts, level, v2):
     """Return a client whose transaction, with data in the first partition, was aborted by the timeout."""
     if level != 2:
-        update_features(broker.cluster, [FeatureUpdate("transaction.version", level, 2)])
-    client = Client(broker)
+        update_features(parts.cluster, [FeatureUpdate("transaction.version", level, 2)])
+    client = Client(parts)
     if v2:
         assert client.produce(LEDGER[0]) is E.NONE
     else:
-        assert broker.ask(broker.coordinator.add_partitions("t", *client.producer, LEDGER[:1])) is E.NONE
+        assert parts.ask(parts.coordinator.add_partitions("t", *client.producer, LEDGER[:1])) is E.NONE
         assert client.produce(LEDGER[0], version=11) is E.NONE
-    broker.clock.advance(80_000)
+    parts.clock.advance(80_000)
     assert client.state[:3] == (client.producer[0], 1, S.COMPLETE_ABORT)
     return client
 
 
 @row("AFTER-1 level 0", "AFTER-1 level 1", "AFTER-2 level 2, V1", "AFTER-2 level 2, V2")
-def test_the_log_refuses_the_old_epoch(row, broker):
+def test_the_log_refuses_the_old_epoch(row, parts):
     v2 = "V2" in row
-    client = time_out(broker, int(row.split("level ")[1][0]), v2)
-    end = broker.offsets(LEDGER[0])
+    client = time_out(parts, int(row.split("level ")[1][0]), v2)
+    end = parts.offsets(LEDGER[0])
     assert client.produce(LEDGER[0], version=12 if v2 else 11, sequence=1) is EPOCH
-    assert broker.offsets(LEDGER[0]) == end == (2, 2)
+    assert parts.offsets(LEDGER[0]) == end == (2, 2)
 
 
 @row("AFTER-3 level 0", "AFTER-3 level 1", "AFTER-4 level 2")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.groups import JVM, MARKS_OF_JVM, group_of
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 SOURCE = """
 import pytest
@@ -31,7 +31,7 @@ def run(tmp_path):
             [sys.executable, "-m", "pytest", *options, *places],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=EVENT_TIMEOUT_S,
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )

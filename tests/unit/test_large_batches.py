@@ -18,7 +18,7 @@ from ottla.protocol.internal_topics.transaction_records import (
     transaction_key,
 )
 from tests.legacy_messages import message
-from tests.odd_frames import bomb
+from tests.unusual_frames import bomb
 
 LARGER = "larger than Ottla reads: the zstd records take more than 256 MiB"
 MEMORY_LIMIT_KB = 300 * 1024

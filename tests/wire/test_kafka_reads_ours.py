@@ -27,7 +27,7 @@ from ottla.protocol.internal_topics.transaction_records import (
     transaction_key,
 )
 from ottla.protocol.records import NewRecord
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 KAFKA_SH = Path(__file__).parents[1] / "conformance" / "apache-kafka" / "kafka.sh"
 TS = 1700000000000
@@ -39,7 +39,7 @@ def dump(*paths, decoder=None):
     command += [f"--{decoder}-decoder"] if decoder else ["--deep-iteration", "--print-data-log"]
     command += ["--files", ",".join(map(str, paths))]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=os.environ | {"HEAP": "200m"}
+        command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S, check=True, env=os.environ | {"HEAP": "200m"}
     )
     assert "Mismatches" not in done.stdout + done.stderr
     return done.stdout

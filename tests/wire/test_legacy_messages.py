@@ -15,7 +15,7 @@ from ottla.protocol.requests import codec
 from ottla.testkit.reading import readable
 from ottla.testkit.scanner import scan_partition
 from tests.legacy_messages import KINDS, WITHOUT_OLD_LZ4, Expected, legacy_log, wrapper
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.broker.served import Served
 
 CONTENT, RECORDS = legacy_log()
@@ -48,7 +48,7 @@ def serving(path):
 def run(*arguments, code=0):
     """Run a command and return its output on stdout."""
     command = [sys.executable, "-m", "ottla.cli.main", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -152,7 +152,7 @@ def kafka_python(bootstrap, count):
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, consumer_timeout_ms=1_000 * PATIENCE_S
+        bootstrap_servers=bootstrap, enable_auto_commit=False, consumer_timeout_ms=1_000 * EVENT_TIMEOUT_S
     )
     consumer.assign([TopicPartition(TOPIC, 0)])
     consumer.seek_to_beginning()
@@ -165,7 +165,7 @@ def confluent(bootstrap, count):
     library = pytest.importorskip("confluent_kafka")
     consumer = library.Consumer({"bootstrap.servers": bootstrap, "group.id": "any", "enable.auto.commit": False})
     consumer.assign([library.TopicPartition(TOPIC, 0, 0)])
-    found = [consumer.consume(1, PATIENCE_S)[0] for _ in range(count)]
+    found = [consumer.consume(1, EVENT_TIMEOUT_S)[0] for _ in range(count)]
     consumer.close()
     create_time = library.TIMESTAMP_CREATE_TIME
     return [(r.offset(), (r.timestamp()[0] - create_time, r.timestamp()[1]), r.key(), r.value()) for r in found]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 pytest.importorskip("cryptography", reason="certificates are made by a library")
 
@@ -75,10 +75,10 @@ class Reader:
         return "\n".join([commands, printed, *(file.read_text()[-3000:] for file in files if file.exists())])
 
     def leave(self):
-        self._shell.communicate(timeout=PATIENCE_S)
+        self._shell.communicate(timeout=EVENT_TIMEOUT_S)
         if self.broker is not None:
             self.broker.send_signal(signal.SIGTERM)
-            self.broker.communicate(timeout=PATIENCE_S)
+            self.broker.communicate(timeout=EVENT_TIMEOUT_S)
             assert self.broker.returncode == 0
 
 

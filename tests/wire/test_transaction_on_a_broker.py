@@ -12,7 +12,7 @@ from ottla.demo.clients import Broker, DemoClients, own_broker
 from ottla.demo.screen import Screen
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.proxying import ProxyServer
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,8 @@ def test_both_topics_or_neither(stage, broker, name):
         producer.send(ledger, value="1", partition=1)
         producer.send(audit, value="1")
     with pytest.raises(ZeroDivisionError), transaction(producer):
-        producer.send(ledger, value="2", partition=0).get(timeout=PATIENCE_S)
-        producer.send(audit, value="2").get(timeout=PATIENCE_S)
+        producer.send(ledger, value="2", partition=0).get(timeout=EVENT_TIMEOUT_S)
+        producer.send(audit, value="2").get(timeout=EVENT_TIMEOUT_S)
         raise ZeroDivisionError
     assert values(stage, ledger) == values(stage, audit) == ["1"]
     assert values(stage, audit, "read_uncommitted") == ["1", "2"]
@@ -78,7 +78,7 @@ def test_a_record_above_the_topics_limit_aborts_only_its_transaction(stage, brok
     topic = make_topic(broker, **{"max.message.bytes": "2000"})
     producer = stage.producer(name)
     with pytest.raises(TransactionAborted) as caught, transaction(producer):
-        producer.send(topic, value="small").get(timeout=PATIENCE_S)
+        producer.send(topic, value="small").get(timeout=EVENT_TIMEOUT_S)
         producer.send(topic, value="x" * 5000)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     with transaction(producer):
@@ -122,7 +122,7 @@ def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(stage, pro
     producer = stage.producer(name, bootstrap=proxy.bootstrap)
     fault = proxy.add(at="reply", api="EndTxn", do="lose")
     with pytest.raises(TransactionFatal, match="did not confirm the abort"), transaction(producer, timeout_ms=500):
-        producer.send(topic, value="aborted").get(timeout=PATIENCE_S)
+        producer.send(topic, value="aborted").get(timeout=EVENT_TIMEOUT_S)
         raise ZeroDivisionError
     assert fault.hits
     stage.producer(name)
@@ -147,7 +147,7 @@ def test_records_that_run_into_the_delivery_timeout_are_not_committed_away(stage
 def test_a_second_instance_fences_the_first(stage, topic, name):
     first = stage.producer(name)
     with pytest.raises(ProducerFenced) as caught, transaction(first):
-        first.send(topic, value="zombie").get(timeout=PATIENCE_S)
+        first.send(topic, value="zombie").get(timeout=EVENT_TIMEOUT_S)
         second = stage.producer(name)
         with transaction(second):
             second.send(topic, value="successor")
@@ -159,19 +159,19 @@ def test_a_second_instance_fences_the_first(stage, topic, name):
 def test_a_zombie_that_writes_is_fenced_too(stage, topic, name):
     first = stage.producer(name)
     with pytest.raises(ProducerFenced), transaction(first):
-        first.send(topic, value="zombie").get(timeout=PATIENCE_S)
+        first.send(topic, value="zombie").get(timeout=EVENT_TIMEOUT_S)
         stage.producer(name)
-        first.send(topic, value="zombie again").get(timeout=PATIENCE_S)
+        first.send(topic, value="zombie again").get(timeout=EVENT_TIMEOUT_S)
     assert values(stage, topic) == []
 
 
 def consume_until(consumer, producer, target, count, fail_at=None):
-    done, deadline = 0, time.monotonic() + PATIENCE_S
+    done, deadline = 0, time.monotonic() + EVENT_TIMEOUT_S
     while done < count and time.monotonic() < deadline:
         records = [record for batch in consumer.poll(timeout_ms=300, max_records=3).values() for record in batch]
         with transaction(producer, consumer=consumer):
             for record in records:
-                producer.send(target, value=record.value.decode()).get(timeout=PATIENCE_S)
+                producer.send(target, value=record.value.decode()).get(timeout=EVENT_TIMEOUT_S)
             if fail_at is not None and done + len(records) >= fail_at:
                 raise ZeroDivisionError
         done += len(records)

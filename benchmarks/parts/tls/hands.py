@@ -13,14 +13,14 @@ import ssl
 import sys
 import time
 
-PATIENCE_S = 120
+EVENT_TIMEOUT_S = 120
 
 
 class Client:
     """Non-blocking connection during its TLS handshake."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        plain = socket.create_connection((host, port), timeout=PATIENCE_S)
+        plain = socket.create_connection((host, port), timeout=EVENT_TIMEOUT_S)
         self.socket = context.wrap_socket(plain, server_hostname="localhost", do_handshake_on_connect=False)
         self.socket.setblocking(False)
 
@@ -43,7 +43,7 @@ def burst(host: str, port: int, context: ssl.SSLContext, count: int) -> list[Cli
         if waits_for := client.step():
             selector.register(client.socket, waits_for, client)
     while selector.get_map():
-        ready = selector.select(PATIENCE_S)
+        ready = selector.select(EVENT_TIMEOUT_S)
         if not ready:
             raise SystemExit("the broker does not go on with a handshake")
         for key, _ in ready:

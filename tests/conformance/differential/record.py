@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from differential.library import LEVELS, record, recording, recording_file, scripts
-from differential.stage import OVERRIDES, kafka_at, play_all
+from differential.play import OVERRIDES, kafka_at, play_all
 
 
 def main(levels, *, only_new):

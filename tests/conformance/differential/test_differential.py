@@ -7,7 +7,7 @@ and must answer as recorded.
 import pytest
 from differential.kept import REUSED_AT_LEVEL_2, kept_at
 from differential.library import LEVELS, recording, scripts
-from differential.stage import OVERRIDES, kafka_at, ottla_at, ottla_refusing_at, play_all
+from differential.play import OVERRIDES, kafka_at, ottla_at, ottla_refusing_at, play_all
 
 BROKERS = {"ottla": ottla_at, "ottla that refuses reuse": ottla_refusing_at, "apache": kafka_at}
 SCRIPTS = {level: {script.name: script for script in scripts(level)} for level in LEVELS}

@@ -7,7 +7,7 @@ import time
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from jsonl import PATIENCE_S, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Driver, Member, record, serve, to_bytes
 
 LOOP = asyncio.new_event_loop()
 
@@ -171,7 +171,7 @@ class AiokafkaDriver(Driver):
         )
         await consumer.start()
         try:
-            found, deadline = [], time.monotonic() + PATIENCE_S
+            found, deadline = [], time.monotonic() + EVENT_TIMEOUT_S
             metadata = await consumer._client.fetch_all_metadata()
             partitions = [TopicPartition(t, p) for t in topics for p in sorted(metadata.partitions_for_topic(t))]
             consumer.assign(partitions)

@@ -13,7 +13,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
-from jsonl import PATIENCE_S, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Driver, Member, record, serve, to_bytes
 
 
 def check(error):
@@ -191,7 +191,7 @@ class ConfluentDriver(Driver):
             for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions
         ]
         consumer.assign(partitions)
-        found, at_end, deadline = [], set(), time.monotonic() + PATIENCE_S
+        found, at_end, deadline = [], set(), time.monotonic() + EVENT_TIMEOUT_S
         while len(at_end) < len(partitions):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"only {at_end} reached the end")

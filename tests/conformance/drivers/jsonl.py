@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-PATIENCE_S = 180  # for reading everything, on a machine that does other things too
+EVENT_TIMEOUT_S = 180  # for reading everything, on a machine that does other things too
 
 
 def to_bytes(text):

@@ -3,7 +3,7 @@
 import time
 
 import kafka
-from jsonl import PATIENCE_S, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Driver, Member, record, serve, to_bytes
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.codec import has_snappy
@@ -155,7 +155,7 @@ class KafkaPythonDriver(Driver):
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
         ends = consumer.end_offsets(partitions)
-        found, deadline = [], time.monotonic() + PATIENCE_S
+        found, deadline = [], time.monotonic() + EVENT_TIMEOUT_S
         while any(consumer.position(tp) < ends[tp] for tp in partitions):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"stuck at {[consumer.position(tp) for tp in partitions]} before {ends}")

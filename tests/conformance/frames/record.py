@@ -15,13 +15,13 @@ import tempfile
 from base64 import b64encode
 from pathlib import Path
 
-from storage_desk import Desk, part
+from storage_requests import Desk, part
 from targets import ApacheKafka, run_tool
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from tests.conformance.frames.rows import rows
-from tests.odd_frames import Row
+from tests.unusual_frames import Row
 
 HERE = Path(__file__).parent
 WRITTEN, PRODUCED = "frames", "produced"

@@ -14,7 +14,7 @@ from ottla.protocol.batch_header import HEADER_SIZE
 from ottla.protocol.compressed_blocks import descriptor_checksum
 from ottla.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from ottla.protocol.records import NewRecord
-from tests.odd_frames import TIMESTAMP_MS, Row
+from tests.unusual_frames import TIMESTAMP_MS, Row
 
 GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\0"
 LZ4_MAGIC, LZ4_END = b"\x04\x22\x4d\x18", bytes(4)

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from in_the_log.wire import Loss, Sort, Watch
 
 HURRY_S = 0.4  # the application gives up so long after the connection broke
-PATIENCE_S = 60
+EVENT_TIMEOUT_S = 60
 ATTEMPTS = 8
 COUNTS = ("same", "any", "pipelined", "pipelined, lost again")
 QUIET = logging.getLogger("librdkafka")  # it tells of every connection that was refused
@@ -82,7 +82,7 @@ class Application:
         watch.lose_next(loss)
         values, _ = self._produce(count)
         self.aborted += values
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while not watch.broken.is_set():
             assert time.monotonic() < deadline, f"no {loss.value} happened"
             self.producer.flush(0.01)
@@ -123,7 +123,7 @@ class Application:
                 self.stalled += 1
 
     def _abort(self):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while True:
             try:
                 return self.producer.abort_transaction(30)
@@ -179,7 +179,7 @@ def play(broker, loss, counts, trials, seed=1):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET)
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     applications, attempts = [], 0
-    with Watch(broker, away_s=PATIENCE_S) as watch:
+    with Watch(broker, away_s=EVENT_TIMEOUT_S) as watch:
         for trial in range(trials):
             application = Application(watch.address, topic, f"{topic}-{trial}", pipelined="pipelined" in counts)
             applications.append(application)

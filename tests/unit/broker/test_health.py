@@ -24,7 +24,7 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_topic
 from tests.memory_broker import MemoryBroker
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.broker.admin.web import Web
 
 PARTITIONS = 4
@@ -127,7 +127,7 @@ def test_readyz_reports_remaining_work_during_recovery_and_then_ready(config, ki
         assert ends == [1] * PARTITIONS
         await server.stop()
 
-    asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
 
 
 def test_a_start_that_is_given_up_leaves_the_directory_to_the_next(config, killed_logs, held_start, tmp_path):
@@ -145,18 +145,18 @@ def test_a_start_that_is_given_up_leaves_the_directory_to_the_next(config, kille
             assert produce(again.broker.cluster.partition("ledger", index)).base_offset == 1
         await again.stop()
 
-    asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 def test_a_broker_that_lets_requests_end_before_it_stops_is_not_ready(config, monkeypatch):
-    monkeypatch.setattr(server_module, "DRAIN_SECONDS", PATIENCE_S)
+    monkeypatch.setattr(server_module, "DRAIN_SECONDS", EVENT_TIMEOUT_S)
     request = codec.request_class(ApiKey.FETCH)
     topic = request.FetchTopic
     partition = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     waits = request(
         replica_id=-1,
-        max_wait_ms=2_000 * PATIENCE_S,
+        max_wait_ms=2_000 * EVENT_TIMEOUT_S,
         min_bytes=1,
         max_bytes=1000,
         topics=[topic(topic="ledger", partitions=[partition])],
@@ -182,7 +182,7 @@ def test_a_broker_that_lets_requests_end_before_it_stops_is_not_ready(config, mo
         with pytest.raises(ConnectionError):
             await fetch
 
-    asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
 
 
 SIGNALLED = """
@@ -206,7 +206,7 @@ sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEX
 
 def test_a_signal_ends_a_recovery_in_the_middle(config, killed_logs, tmp_path):
     script = SIGNALLED.format(directory=config.log_dirs)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
@@ -330,5 +330,5 @@ def test_only_an_admin_port_with_acls_and_no_token_logs_a_warning(config, caplog
         await server.start()
         await server.stop()
 
-    asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
     assert ("--admin-token-file" in caplog.text) == warned

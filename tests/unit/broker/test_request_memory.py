@@ -18,7 +18,7 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
 from ottla.testkit.greedy import Fill, State, greedy
 from ottla.testkit.in_memory.furnish import message
-from tests.stand_in import broker_of
+from tests.broker_stub import broker_of
 from tests.unit.broker.peer import Peer, echo
 from tests.unit.broker.test_large_requests import DELETE_GROUPS, delete_groups
 

@@ -24,7 +24,7 @@ from ottla.testkit.control.journal_routes import journal_routes
 from ottla.testkit.faults.plan import Plan
 from ottla.testkit.history.events import events
 from ottla.testkit.in_memory.furnish import message
-from tests.api.guests import Guest, lone_with_logins
+from tests.api.login_clients import Guest, lone_with_logins
 from tests.unit.broker.admin.web import Web, request
 
 SECRET = "hunter2-and-more"

@@ -15,7 +15,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_topic
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 @pytest.fixture
@@ -187,10 +187,10 @@ def test_a_second_signal_after_the_stop_is_ignored(tmp_path, signal):
 
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize(("signals", "seconds", "code"), [(1, 0, 0), (2, 2 * PATIENCE_S, 1)])
+@pytest.mark.parametrize(("signals", "seconds", "code"), [(1, 0, 0), (2, 2 * EVENT_TIMEOUT_S, 1)])
 def test_signals_count_while_the_broker_starts(tmp_path, signal, signals, seconds, code):
     directory = str(tmp_path / "data")
     script = SLOW_START.format(signal=signal, signals=signals, seconds=seconds, directory=directory)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (code, "")
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists() == (signals == 1)

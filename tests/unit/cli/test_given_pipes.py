@@ -17,7 +17,7 @@ from ottla.cli.main import main
 from ottla.cli.plan_file import read_plan
 from ottla.testkit.corpus.catalogue import CASES
 from ottla.testkit.corpus.write import write_case
-from tests.unfit_files import KINDS, WORDS
+from tests.irregular_files import KINDS, WORDS
 
 TOKEN = "0123456789abcdef" * 2
 FAULT = {"at": "reply", "api": "EndTxn", "do": "lose"}

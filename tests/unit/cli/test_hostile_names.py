@@ -24,7 +24,7 @@ from ottla.testkit.corpus.write import write_case
 from ottla.testkit.kit.clients import Clients
 from ottla.testkit.kit.pool import BrokerPool
 from ottla.testkit.kit.wire import KafkaError
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 # ANSI and OSC, a forged line, C1, bidi, zero width, a tag of HTML, markup of rich, quotes of a shell.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\nottla: all is sound\r\x9b31m\u202etxt\u200b\x7f<b onload='x'>[red]'\"`$(reboot)"
@@ -130,10 +130,10 @@ def live(tmp_path_factory):
     clients = Clients(broker)
     try:
         broker.create_topic("ledger")
-        clients.producer().send("ledger", HOSTILE.encode()).get(PATIENCE_S)
+        clients.producer().send("ledger", HOSTILE.encode()).get(EVENT_TIMEOUT_S)
         producer = clients.transactional_producer(HOSTILE, client_id=HOSTILE)
         producer.begin_transaction()
-        producer.send("ledger", HOSTILE.encode()).get(PATIENCE_S)
+        producer.send("ledger", HOSTILE.encode()).get(EVENT_TIMEOUT_S)
         place = TopicPartition("ledger", 0)
         clients.consumer(group_id=HOSTILE).commit({place: OffsetAndMetadata(0, HOSTILE, -1)})
         add_acl(broker)
@@ -150,7 +150,7 @@ def add_acl(broker):
     request = codec.request_class(ApiKey.CREATE_ACLS)
     words = {"resource_type": 2, "resource_name": HOSTILE, "resource_pattern_type": 3}
     words |= {"principal": f"User:{HOSTILE}", "host": "*", "operation": 3, "permission_type": 2}
-    with BlockingConnection(broker.host, broker.port, timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection(broker.host, broker.port, timeout_s=EVENT_TIMEOUT_S) as connection:
         reply = connection.send(request(creations=[request.AclCreation(**words)]), 2)
     assert [row.error_code for row in reply.results] == [0]
 
@@ -210,7 +210,7 @@ def test_trace(live, format_name):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline().startswith("listening")
         live.wire.committed(HOSTILE)
-        told, more = process.communicate(timeout=PATIENCE_S)
+        told, more = process.communicate(timeout=EVENT_TIMEOUT_S)
     assert "owned" in told
     assert_harmless(told)
     assert_harmless(more)
@@ -223,7 +223,7 @@ def test_the_plan_of_a_proxy(live, tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline().startswith("ready")
         process.terminate()
-        told, more = process.communicate(timeout=PATIENCE_S)
+        told, more = process.communicate(timeout=EVENT_TIMEOUT_S)
     assert "owned" in more
     assert_harmless(told)
     assert_harmless(more)

@@ -15,7 +15,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 VALUES = [b"%d" % number for number in range(20)]
 
@@ -52,7 +52,7 @@ def refusal(address, login):
     """Log in with kafka-python's mechanisms. Return the broker's error message, or an empty string after a login."""
     host, _, port = address.rpartition(":")
     client = get_sasl_mechanism(login.mechanism)(**kafka_python_config(address, login))
-    with BlockingConnection(host, int(port), timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S) as connection:
         connection.send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=login.mechanism), version=1)
         while not client.is_done():
             asked = codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=client.auth_bytes())
@@ -66,7 +66,7 @@ def refusal(address, login):
 
 def through_kafka_python(address, login, topic):
     config = kafka_python_config(address, login)
-    with KafkaProducer(**config, max_block_ms=PATIENCE_S * 1000, transactional_id=topic) as producer:
+    with KafkaProducer(**config, max_block_ms=EVENT_TIMEOUT_S * 1000, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         for value in VALUES:
@@ -74,7 +74,7 @@ def through_kafka_python(address, login, topic):
         producer.commit_transaction()
     consumer = KafkaConsumer(
         topic, **config, group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed",
-        consumer_timeout_ms=PATIENCE_S * 1000,
+        consumer_timeout_ms=EVENT_TIMEOUT_S * 1000,
     )  # fmt: skip
     try:
         return [next(consumer).value for _ in VALUES]
@@ -94,15 +94,15 @@ def through_confluent(address, login, topic):
     else:
         config |= {"sasl.username": login.name, "sasl.password": login.password}
     producer = confluent.Producer({**config, "transactional.id": topic})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(EVENT_TIMEOUT_S)
     producer.begin_transaction()
     for value in VALUES:
         producer.produce(topic, value)
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(EVENT_TIMEOUT_S)
     consumer = confluent.Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
-        messages = [consumer.poll(PATIENCE_S) for _ in VALUES]
+        messages = [consumer.poll(EVENT_TIMEOUT_S) for _ in VALUES]
         assert [message.error() for message in messages] == [None] * len(VALUES)
         return [message.value() for message in messages]
     finally:
@@ -133,7 +133,7 @@ def through_aiokafka(address, login, topic):
             topic, **config, group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed"
         )
         async with consumer:
-            return [(await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value for _ in VALUES]
+            return [(await asyncio.wait_for(consumer.getone(), EVENT_TIMEOUT_S)).value for _ in VALUES]
 
     return asyncio.run(play())
 

@@ -13,7 +13,7 @@ from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import iter_records
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 10, 19, 22
 CLOSED = "the connection is closed"
@@ -22,7 +22,7 @@ OUR_LOG_LINE = re.compile(r"^\[.{23}\] [A-Z]+ ")
 
 def wait_until(is_so):
     """Wait until `is_so()`: Kafka finishes some work a moment after its response."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -33,7 +33,7 @@ class Peer:
 
     def __init__(self, bootstrap):
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=EVENT_TIMEOUT_S)
         self.name = "{}:{}".format(*self.socket.getsockname())
 
     def __enter__(self):
@@ -94,7 +94,7 @@ class Rig:
 
     def client(self):
         host, _, port = self.broker.bootstrap.rpartition(":")
-        return BlockingConnection(host, int(port), timeout_s=PATIENCE_S)
+        return BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S)
 
     def connect(self):
         return Peer(self.broker.bootstrap)

@@ -12,7 +12,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 COMMAND = [sys.executable, "-m", "ottla.cli.main", "serve"]
 SERVE = [*COMMAND, "--listen", "127.0.0.1:0"]
@@ -39,11 +39,11 @@ class Served:
         return self
 
     def connect(self):
-        return BlockingConnection("127.0.0.1", self.port, timeout_s=PATIENCE_S)
+        return BlockingConnection("127.0.0.1", self.port, timeout_s=EVENT_TIMEOUT_S)
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        self.process.wait(PATIENCE_S)
+        self.process.wait(EVENT_TIMEOUT_S)
         return self.process.returncode
 
 
@@ -69,7 +69,7 @@ def serving(directory, number, *overrides, listen=()):
             addresses.append((name, host.strip("[]"), int(port)))
         yield addresses
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(EVENT_TIMEOUT_S) == 0
     finally:
         if process.poll() is None:
             process.kill()

@@ -10,7 +10,7 @@ import pytest
 from served import Served, create, fetch, produce
 
 from ottla.protocol.errors import ErrorCode
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 HEAD = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/broker HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -47,7 +47,7 @@ def attackers(broker):
     opened = []
 
     def attack(data=b""):
-        client = socket.create_connection(("127.0.0.1", broker.admin_port), timeout=PATIENCE_S)
+        client = socket.create_connection(("127.0.0.1", broker.admin_port), timeout=EVENT_TIMEOUT_S)
         opened.append(client)
         try:
             client.sendall(data)
@@ -67,7 +67,7 @@ def attackers(broker):
 
 
 def ask(broker):
-    connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=EVENT_TIMEOUT_S)
     connection.request("GET", "/v1/broker")
     return json.loads(connection.getresponse().read())
 
@@ -156,7 +156,7 @@ def test_a_closed_event_stream_frees_its_place(broker, attackers):
     assert attackers(stream).recv(12) == b"HTTP/1.1 503"
     for client in silent:
         client.close()
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + EVENT_TIMEOUT_S
     while attackers(stream).recv(12) != b"HTTP/1.1 200":
         assert time.monotonic() < deadline_s
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 from served import Served
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 HEALTH = ("/livez", "/readyz", "/v1/status/ready")
 GREEDY = {
@@ -43,7 +43,7 @@ def test_health_is_answered_despite_110_clients_that_read_nothing(broker, greedy
     for _ in range(110):
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        client.settimeout(PATIENCE_S)
+        client.settimeout(EVENT_TIMEOUT_S)
         client.connect(("127.0.0.1", broker.admin_port))
         client.setblocking(False)
         with contextlib.suppress(OSError):  # it may have had to give way
@@ -51,7 +51,7 @@ def test_health_is_answered_despite_110_clients_that_read_nothing(broker, greedy
         clients.append(client)
     try:
         for path in HEALTH * 2:
-            connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=PATIENCE_S)
+            connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=EVENT_TIMEOUT_S)
             connection.request("GET", path)
             assert connection.getresponse().status == 200, path
             connection.close()

@@ -9,7 +9,7 @@ import sys
 import pytest
 from served import SERVE
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -22,7 +22,7 @@ def admin_of(served):
 
 
 def get(address, path, **headers):
-    connection = http.client.HTTPConnection(address[0], int(address[1]), timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(address[0], int(address[1]), timeout=EVENT_TIMEOUT_S)
     connection.request("GET", path, headers=headers)
     reply = connection.getresponse()
     return reply.status, json.loads(reply.read())
@@ -102,7 +102,7 @@ def test_a_port_that_may_not_be_is_one_line_and_exit_code_2(tmp_path, flags, tol
     (tmp_path / "short").write_text("secret")
     (tmp_path / "blank").write_text("correct horse battery staple")
     command = [*SERVE, *flags.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"ottla: {told}")
     assert done.stderr.count("\n") == 1
@@ -113,7 +113,7 @@ def test_a_start_on_a_taken_admin_port_creates_no_data_directory(serve, tmp_path
     served = serve("--admin-listen", "127.0.0.1:0").ready()
     port = admin_of(served)[1]
     command = [*SERVE, "--admin-listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "other")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.returncode == 1
     assert f"Cannot listen on http://127.0.0.1:{port}: " in done.stderr
     assert not (tmp_path / "other").exists()

@@ -18,7 +18,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.compression import NAMES
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 CODECS = {"uncompressed": 0} | {name: codec for codec, name in NAMES.items() if codec}
 OVERRIDES = {"log.retention.check.interval.ms": "200", "auto.create.topics.enable": "false"}
@@ -55,11 +55,11 @@ def send(broker, topic, values, **more):
     sent = [producer.send(topic, value=value, key=b"k", headers=[("h", b"1")]) for value in values]
     producer.flush()
     producer.close()
-    return [future.get(PATIENCE_S) for future in sent]
+    return [future.get(EVENT_TIMEOUT_S) for future in sent]
 
 
 def read(broker, topic, count):
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=PATIENCE_S * 1000)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=EVENT_TIMEOUT_S * 1000)
     consumer.assign([TopicPartition(topic, 0)])
     consumer.seek_to_beginning()
     found = [next(consumer) for _ in range(count)]
@@ -74,7 +74,7 @@ def batches(broker, topic):
 
 
 def wait_until(is_so):
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -96,9 +96,9 @@ def test_batches_are_kept_in_the_codec_of_the_topic(broker, admin, topic, codec)
 def test_timestamps_are_those_of_the_broker_from_the_change_on(broker, admin, topic):
     alter(admin, topic, retention_ms="-1")
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    producer.send(topic, b"then", timestamp_ms=1_000).get(PATIENCE_S)
+    producer.send(topic, b"then", timestamp_ms=1_000).get(EVENT_TIMEOUT_S)
     alter(admin, topic, retention_ms="-1", message_timestamp_type="LogAppendTime")
-    producer.send(topic, b"now", timestamp_ms=1_000).get(PATIENCE_S)
+    producer.send(topic, b"now", timestamp_ms=1_000).get(EVENT_TIMEOUT_S)
     producer.close()
     then, now = read(broker, topic, 2)
     assert (then.timestamp, then.timestamp_type) == (1_000, 0)
@@ -125,7 +125,7 @@ def test_configs_of_the_broker_act_on_the_topics_that_inherit_them(broker, admin
         configs = [row.AlterableConfig(name="log.message.timestamp.type", value=value)] if value else []
         asked = row(resource_type=ConfigResourceType.BROKER, resource_name=resource, configs=configs)
         host, _, port = broker.bootstrap.rpartition(":")
-        with BlockingConnection(host, int(port), timeout_s=PATIENCE_S) as connection:
+        with BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S) as connection:
             message = codec.request_class(ApiKey.ALTER_CONFIGS)(resources=[asked], validate_only=False)
             assert connection.send(message, 2).responses[0].error_code == 0
 
@@ -172,7 +172,7 @@ def test_segments_roll_by_time_and_delete_records_removes_them(broker, admin, to
 def test_partitions_are_added_under_clients(broker, admin, topic):
     admin.create_partitions({topic: NewPartitions(3)})
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    assert producer.send(topic, b"there", partition=2).get(PATIENCE_S).partition == 2
+    assert producer.send(topic, b"there", partition=2).get(EVENT_TIMEOUT_S).partition == 2
     producer.close()
 
 

@@ -9,13 +9,13 @@ from served import create, produce
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 def connect(served, number):
     clients = []
     for _ in range(number):
-        client = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
+        client = socket.create_connection(("127.0.0.1", served.port), timeout=EVENT_TIMEOUT_S)
         clients.append(client)
     return clients
 
@@ -64,7 +64,7 @@ def test_beyond_max_connections_others_wait_until_one_ends(serve):
     with pytest.raises(TimeoutError):
         asks(third)
     first.close()
-    third.settimeout(PATIENCE_S)
+    third.settimeout(EVENT_TIMEOUT_S)
     assert len(third.recv(4)) == 4
     second.close()
     third.close()
@@ -99,7 +99,7 @@ def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
     with pytest.raises(TimeoutError):
         asks(second)
     assert change(control, "max.connections", "3") == 0
-    second.settimeout(PATIENCE_S)
+    second.settimeout(EVENT_TIMEOUT_S)
     assert len(second.recv(4)) == 4  # what it asked is answered when it comes in
     assert change(control, "max.connections.per.ip", "3") == 0
     assert change(control, "max.connections", "100") == 0

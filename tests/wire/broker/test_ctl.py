@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from served import Served
 
 from ottla.cli.main import main
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.test_terminal import check_document
 
 TOKEN = "correct-horse-battery-staple"
@@ -114,7 +114,7 @@ def test_time_is_moved_stopped_and_given_back(broker):
 
 
 def test_an_admin_connection_survives_an_advance_of_the_clock(broker):
-    connection = http.client.HTTPConnection(broker.url.removeprefix("http://"), timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(broker.url.removeprefix("http://"), timeout=EVENT_TIMEOUT_S)
     connection.request("GET", "/v1/clock")
     before = connection.getresponse()
     before.read()
@@ -201,7 +201,7 @@ def test_a_refusal_by_the_broker_is_printed_in_one_line(broker):
 def test_a_stop_does_not_wait_for_who_waits_on_the_port(tmp_path):
     own = Steered(tmp_path, "--test-control")
     (fault,) = own.read("fault", "add", "drop")["faults"]
-    waiting = http.client.HTTPConnection(own.url.removeprefix("http://"), timeout=PATIENCE_S)
+    waiting = http.client.HTTPConnection(own.url.removeprefix("http://"), timeout=EVENT_TIMEOUT_S)
     waiting.request("GET", f"/v1/faults/{fault['id']}?hits=1&wait_ms=60000")
     own.ctl("status")  # so that it has been read
     assert own.served.end() == 0

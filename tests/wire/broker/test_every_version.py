@@ -12,7 +12,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 TOPIC = "every-version"
 CASES = [
@@ -243,7 +243,7 @@ def broker(tmp_path_factory):
     with log_file.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while not ready.exists() or not ready.read_text():
             assert process.poll() is None and time.monotonic() < deadline, log_file.read_text()
             time.sleep(0.02)
@@ -254,12 +254,12 @@ def broker(tmp_path_factory):
         yield "127.0.0.1", port, log_file
     finally:
         process.terminate()
-        process.wait(PATIENCE_S)
+        process.wait(EVENT_TIMEOUT_S)
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
 def test_every_advertised_version_is_answered(broker, key, version):
     host, port, log_file = broker
-    with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection(host, port, timeout_s=EVENT_TIMEOUT_S) as connection:
         assert connection.send(ask(key, version, TOPIC), version=version) is not None
     assert "Traceback" not in log_file.read_text()

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from served import Served
 
 from ottla.cli.main import main
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
-WAIT = f"{PATIENCE_S:.0f}s"
+WAIT = f"{EVENT_TIMEOUT_S:.0f}s"
 
 
 def health(*arguments, **environment):

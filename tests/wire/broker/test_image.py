@@ -20,7 +20,7 @@ from ottla.broker.loggers import parse_levels
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 DOCKER = Path(__file__).parents[3] / "docker"
 PLACES = {"kafka": "etc/kafka/docker", "confluent": "etc/confluent/docker", "bin": "usr/local/bin"}
@@ -190,7 +190,7 @@ class Image:
 
     def wait_for(self, pattern):
         """Read the output up to a line that matches, and return the addresses by listener printed so far."""
-        watch = threading.Timer(PATIENCE_S, self.end, [signal.SIGKILL])
+        watch = threading.Timer(EVENT_TIMEOUT_S, self.end, [signal.SIGKILL])
         watch.start()
         try:
             for line in self.process.stdout:
@@ -207,7 +207,7 @@ class Image:
     def end(self, number=signal.SIGTERM):
         """Stop all processes, as an engine does, and return the exit code."""
         os.killpg(self.process.pid, number)
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(EVENT_TIMEOUT_S)
 
 
 @pytest.fixture
@@ -222,21 +222,21 @@ def image(tmp_path):
 
 def read_metadata(host, port):
     """Return (cluster id, [(host, port)]) from Metadata at that address."""
-    with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection(host, port, timeout_s=EVENT_TIMEOUT_S) as connection:
         reply = connection.send(codec.request_class(ApiKey.METADATA)(topics=[]), version=9)
         return reply.cluster_id, [(broker.host, broker.port) for broker in reply.brokers]
 
 
 def produce_and_consume(bootstrap):
     producer = KafkaProducer(bootstrap_servers=bootstrap)
-    producer.send("ledger", b"x").get(PATIENCE_S)
+    producer.send("ledger", b"x").get(EVENT_TIMEOUT_S)
     producer.close()
     consumer = KafkaConsumer(
         "ledger",
         bootstrap_servers=bootstrap,
         group_id="readers",
         auto_offset_reset="earliest",
-        consumer_timeout_ms=PATIENCE_S * 1000,
+        consumer_timeout_ms=EVENT_TIMEOUT_S * 1000,
     )
     assert next(consumer).value == b"x"
     consumer.close()
@@ -262,7 +262,7 @@ def test_a_container_without_a_word_serves_localhost_on_kafkas_port(image):
     stand_in = image.root / "usr/local/bin/ottla"
     stand_in.write_text('#!/bin/sh\necho "$KAFKA_LISTENERS $KAFKA_ADVERTISED_LISTENERS $KAFKA_LOG_DIRS"\necho "$@"\n')
     image.start(["/etc/kafka/docker/run"])
-    assert image.process.wait(PATIENCE_S) == 0
+    assert image.process.wait(EVENT_TIMEOUT_S) == 0
     listeners, arguments = image.process.stdout.read().splitlines()
     assert listeners == f"PLAINTEXT://0.0.0.0:9092 PLAINTEXT://localhost:9092 {image.root}/data"
     assert arguments == f"serve --kafka-lines --ready-file {image.root}/tmp/ottla.ready"
@@ -290,7 +290,7 @@ def test_given_settings_override_the_defaults_of_the_image(image, environment, p
     if properties:
         mounted.write_text(properties)
     image.start(["/etc/kafka/docker/run", "KAFKA_A=b", "--log-format", "json"], **environment)
-    assert image.process.wait(PATIENCE_S) == 0
+    assert image.process.wait(EVENT_TIMEOUT_S) == 0
     options, arguments = image.process.stdout.read().split("\n")[:2]
     assert options.replace(f"{image.root}/data", "/data") == expected
     flags = f"--kafka-lines --ready-file {image.root}/tmp/ottla.ready --log-format json"
@@ -322,7 +322,7 @@ def test_levels_of_the_log_are_given_as_to_kafkas_image(image, environment, leve
     stand_in = image.root / "usr/local/bin/ottla"
     stand_in.write_text('#!/bin/sh\necho "$OTTLA_LOG_LEVEL"\n')
     image.start(["/etc/kafka/docker/run"], **environment)
-    assert image.process.wait(PATIENCE_S) == 0
+    assert image.process.wait(EVENT_TIMEOUT_S) == 0
     assert image.process.stdout.read() == f"{levels}\n"
     assert parse_levels(levels)
 

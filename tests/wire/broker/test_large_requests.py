@@ -11,13 +11,13 @@ from served import create, produce, read_exactly, resident_mb
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 MIB = 1 << 20
 
 
 def connect(served):
-    return socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
+    return socket.create_connection(("127.0.0.1", served.port), timeout=EVENT_TIMEOUT_S)
 
 
 def large_produce(size_bytes):

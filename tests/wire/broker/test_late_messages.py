@@ -1,7 +1,7 @@
 """Requests that arrive after their transaction has ended, in transactions of each version (KIP-890)."""
 
 import pytest
-from by_hand import FIRST, SECOND, Client
+from raw_producer import FIRST, SECOND, Client
 from rig import Rig
 from targets import TARGETS
 

@@ -14,7 +14,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -41,7 +41,7 @@ def ask(connection, api, version, /, **body):
 
 def read_addresses(host, port):
     """Return the broker's addresses in all answers that have one, for a client that connects here."""
-    with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection(host, port, timeout_s=EVENT_TIMEOUT_S) as connection:
         (of_metadata,) = ask(connection, ApiKey.METADATA, 9, topics=[]).brokers
         (of_cluster,) = ask(connection, ApiKey.DESCRIBE_CLUSTER, 0).brokers
         (of_group,) = ask(connection, ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["readers"]).coordinators
@@ -71,10 +71,10 @@ def test_clients_of_a_listener_without_an_advertised_address_get_no_broker(tmp_p
     with two(tmp_path, "advertised.listeners=INSIDE://127.0.0.1:0", ready=1) as addresses:
         inside, outside = bound_ports(tmp_path)
         assert addresses == [("INSIDE", "127.0.0.1", inside)]
-        with BlockingConnection("127.0.0.1", inside, timeout_s=PATIENCE_S) as connection:
+        with BlockingConnection("127.0.0.1", inside, timeout_s=EVENT_TIMEOUT_S) as connection:
             topic = codec.request_class(ApiKey.METADATA).MetadataRequestTopic(name="ledger")
             ask(connection, ApiKey.METADATA, 9, topics=[topic], allow_auto_topic_creation=True)
-        with BlockingConnection("127.0.0.1", outside, timeout_s=PATIENCE_S) as connection:
+        with BlockingConnection("127.0.0.1", outside, timeout_s=EVENT_TIMEOUT_S) as connection:
             for version, error in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (9, ErrorCode.LISTENER_NOT_FOUND)):
                 reply = ask(connection, ApiKey.METADATA, version, topics=None)
                 assert reply.brokers == []
@@ -111,7 +111,7 @@ def test_two_clients_work_on_two_listeners_at_once(tmp_path):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(EVENT_TIMEOUT_S)
         assert failures == []
         for bootstrap in proxies:
             consumer = KafkaConsumer(
@@ -120,7 +120,7 @@ def test_two_clients_work_on_two_listeners_at_once(tmp_path):
                 group_id=f"readers-{bootstrap}",
                 auto_offset_reset="earliest",
                 isolation_level="read_committed",
-                consumer_timeout_ms=1000 * PATIENCE_S,
+                consumer_timeout_ms=1000 * EVENT_TIMEOUT_S,
             )
             seen = {b"inside": [], b"outside": []}
             for record in consumer:
@@ -135,22 +135,22 @@ def test_limits_count_the_connections_of_all_listeners(tmp_path):
     with two(tmp_path, "max.connections.per.ip=2") as addresses:
         (_, *inside), (_, *outside) = addresses
         with (
-            BlockingConnection(*inside, timeout_s=PATIENCE_S) as first,
-            BlockingConnection(*outside, timeout_s=PATIENCE_S) as second,
+            BlockingConnection(*inside, timeout_s=EVENT_TIMEOUT_S) as first,
+            BlockingConnection(*outside, timeout_s=EVENT_TIMEOUT_S) as second,
         ):
             for connection in (first, second):
                 ask(connection, ApiKey.METADATA, 9, topics=[])
             for address in (inside, outside):
-                with socket.create_connection(tuple(address), PATIENCE_S) as third:
+                with socket.create_connection(tuple(address), EVENT_TIMEOUT_S) as third:
                     assert third.recv(1) == b""
 
 
 def test_a_connection_waits_until_one_of_another_listener_closes(tmp_path):
     with two(tmp_path, "max.connections=1") as addresses:
         (_, *inside), (_, *outside) = addresses
-        first = BlockingConnection(*inside, timeout_s=PATIENCE_S)
+        first = BlockingConnection(*inside, timeout_s=EVENT_TIMEOUT_S)
         ask(first, ApiKey.METADATA, 9, topics=[])
-        with BlockingConnection(*outside, timeout_s=PATIENCE_S) as second:
+        with BlockingConnection(*outside, timeout_s=EVENT_TIMEOUT_S) as second:
             first.close()
             assert ask(second, ApiKey.METADATA, 9, topics=[]).brokers[0].port == outside[1]
 
@@ -161,7 +161,10 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_served(tmp_path):
         listeners = f"listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{port}"
         flags = ["--override", INSIDE_AND_OUTSIDE, "--override", listeners]
         done = subprocess.run(
-            [*COMMAND, "--data-dir", str(tmp_path / "data"), *flags], capture_output=True, text=True, timeout=PATIENCE_S
+            [*COMMAND, "--data-dir", str(tmp_path / "data"), *flags],
+            capture_output=True,
+            text=True,
+            timeout=EVENT_TIMEOUT_S,
         )
     assert (done.returncode, done.stdout) == (1, "")
     assert f"Cannot listen on OUTSIDE://127.0.0.1:{port}: " in done.stderr and "Traceback" not in done.stderr
@@ -174,7 +177,7 @@ def test_a_host_is_an_address_of_either_kind_or_a_name(tmp_path, host):
         assert (name, told_host) == ("PLAINTEXT", host.strip("[]"))
         assert read_addresses(told_host, port) == {(told_host, port)}
         producer = KafkaProducer(bootstrap_servers=f"{host}:{port}")
-        assert producer.send("ledger", b"x").get(PATIENCE_S).offset == 0
+        assert producer.send("ledger", b"x").get(EVENT_TIMEOUT_S).offset == 0
         producer.close()
 
 

@@ -2,13 +2,13 @@
 
 import http.client
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 def test_prometheus_is_answered_with_what_the_loop_has_done(serve):
     served = serve("--admin-listen", "127.0.0.1:0").ready()
     host, port = served.process.stdout.readline().strip().removeprefix("admin http://").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(host, int(port), timeout=EVENT_TIMEOUT_S)
     for _ in range(2):
         connection.request("GET", "/metrics", headers={"Accept": "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"})
         reply = connection.getresponse()

@@ -1,7 +1,7 @@
 """Sequences that a producer without transactions uses again for other records, on the wire (docs/in-the-log.md)."""
 
 import pytest
-from by_hand import INIT_PRODUCER_ID, PRODUCE
+from raw_producer import INIT_PRODUCER_ID, PRODUCE
 from rig import Rig
 from targets import TARGETS
 

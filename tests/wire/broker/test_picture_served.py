@@ -10,7 +10,7 @@ from served import Served, create, fetch
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.testkit.in_memory.furnish import message
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -24,7 +24,7 @@ class Watched(Served):
         return self
 
     def open(self, target, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=EVENT_TIMEOUT_S)
         connection.request("GET", target, headers=headers)
         return connection.getresponse()
 
@@ -142,10 +142,10 @@ def test_a_committed_reader_that_waits_is_seen(broker_and_client):
     end = ledger()["log_end_offset"]
     producer.produce("ledger", b"three")
     with broker.connect() as reader:
-        asked = fetch("ledger", end, max_wait_ms=PATIENCE_S * 1_000)
+        asked = fetch("ledger", end, max_wait_ms=EVENT_TIMEOUT_S * 1_000)
         asked.isolation_level = 1
         reader.post(asked, version=4)
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + EVENT_TIMEOUT_S
         while not ledger()["waiting_committed"]:
             assert time.monotonic() < deadline_s
         assert ledger()["waiting_fetches"] == 1

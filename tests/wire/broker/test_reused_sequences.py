@@ -1,7 +1,7 @@
 """Sequences of an ended transaction that its producer uses again, on the wire (docs/in-the-log.md)."""
 
 import pytest
-from by_hand import FIRST, Client
+from raw_producer import FIRST, Client
 from rig import Rig
 from targets import TARGETS
 

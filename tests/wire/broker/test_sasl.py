@@ -14,7 +14,7 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -78,7 +78,7 @@ def test_a_wrong_password_is_reported_to_the_client_and_logged(ports, directory)
         "error_cb": errors.append,
     }
     producer = confluent.Producer(config)
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + EVENT_TIMEOUT_S
     while not errors and time.monotonic() < until:
         producer.poll(0.1)
     assert errors[0].code() == confluent.KafkaError._AUTHENTICATION
@@ -91,7 +91,7 @@ class Wire:
     """A socket for frames written by hand."""
 
     def __init__(self, port, ca=None):
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=EVENT_TIMEOUT_S)
         if ca is not None:
             context = ssl.create_default_context(cafile=ca)
             self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
@@ -238,7 +238,7 @@ def test_malformed_bytes_before_a_login_get_no_reply(wire, directory, data, choo
 def test_a_listener_without_a_mechanism_that_is_served_is_refused_by_name(tmp_path):
     flags = ["listeners=SASL_PLAINTEXT://127.0.0.1:0"]
     command = [*COMMAND, "--data-dir", tmp_path / "d", *(word for flag in flags for word in ("--override", flag))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.returncode != 0 and "Traceback" not in done.stderr
     told = "sasl.enabled.mechanisms: GSSAPI is not supported. Set listener.name.sasl_plaintext.sasl.enabled.mechanisms"
     assert f"Listener SASL_PLAINTEXT: {told}" in done.stderr
@@ -248,4 +248,4 @@ def test_passwords_are_in_neither_the_log_nor_the_configs(ports, directory):
     log = (directory / "log").read_text()
     assert PASSWORD not in log and "Traceback" not in log
     command = [*COMMAND[:-1], "configs", "--override", f"listener.name.x.plain.sasl.jaas.config={MODULE} required a=b;"]
-    assert "a=b" not in subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+    assert "a=b" not in subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S).stdout

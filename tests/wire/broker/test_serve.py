@@ -12,7 +12,7 @@ from served import SERVE, create, fetch, produce
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 def test_ready_line_is_printed_and_written(serve):
@@ -44,7 +44,7 @@ def test_the_ready_file_of_a_killed_broker_is_removed_before_the_imports(serve):
     served.end(signal.SIGKILL)
     assert served.ready_file.exists()
     command = [sys.executable, "-c", BEFORE_THE_IMPORTS, str(served.ready_file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.stderr.strip() == "it is gone"
 
 
@@ -65,7 +65,7 @@ def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve,
     with served.connect() as connection:
         fill_disk(served, connection)
         assert produce(connection, "ledger", b"x").error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert served.process.wait(PATIENCE_S) == 1
+    assert served.process.wait(EVENT_TIMEOUT_S) == 1
     said = served.process.stderr.read()
     assert f"Shutdown broker because all log dirs in {tmp_path / 'data'} have failed" in said
     assert "Traceback" not in said
@@ -87,7 +87,7 @@ def test_a_broker_with_a_failed_directory_continues_if_configured(serve):
 def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
     first = serve().ready()
     second = serve()
-    output, errors = second.process.communicate(timeout=PATIENCE_S)
+    output, errors = second.process.communicate(timeout=EVENT_TIMEOUT_S)
     assert second.process.returncode == 1 and output == ""
     assert str(first.process.pid) in errors and "Traceback" not in errors
 
@@ -95,7 +95,7 @@ def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
 def test_a_taken_port_is_named_in_the_error(serve, tmp_path):
     first = serve().ready()
     command = [*SERVE[:-1], f"127.0.0.1:{first.port}", "--data-dir", str(tmp_path / "other")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert str(first.port) in done.stderr
 
@@ -106,7 +106,7 @@ def test_signal_leaves_a_clean_directory_although_a_fetch_is_parked(serve, numbe
     with served.connect() as connection, served.connect() as parked:
         create(connection, "ledger")
         assert produce(connection, "ledger", b"one").error_code == 0
-        parked.post(fetch("ledger", 1, max_wait_ms=2_000 * PATIENCE_S), version=11)
+        parked.post(fetch("ledger", 1, max_wait_ms=2_000 * EVENT_TIMEOUT_S), version=11)
         time.sleep(0.1)
         assert served.end(number) == 0
     assert (served.data_dir / ".kafka_cleanshutdown").exists()
@@ -163,7 +163,7 @@ def test_every_unclean_start_is_a_new_leader_epoch(serve):
 )
 def test_impossible_option_is_one_line_and_exit_2(serve, more, environment, words):
     served = serve(*more, **environment)
-    _output, errors = served.process.communicate(timeout=PATIENCE_S)
+    _output, errors = served.process.communicate(timeout=EVENT_TIMEOUT_S)
     assert served.process.returncode == 2
     assert len(errors.strip().splitlines()) == 1 and all(word in errors for word in words)
 

@@ -12,7 +12,7 @@ from served import create, fetch, produce, read_exactly, resident_mb
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 RECORD = os.urandom(900_000)
 RECORDS = 24
@@ -39,7 +39,7 @@ def connect(served, receive_buffer=None):
     client = socket.socket()
     if receive_buffer is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    client.settimeout(PATIENCE_S)
+    client.settimeout(EVENT_TIMEOUT_S)
     client.connect(("127.0.0.1", served.port))
     return client
 

@@ -22,13 +22,13 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from served import COMMAND, serving
 
-PATIENCE_MS = PATIENCE_S * 1000
+PATIENCE_MS = EVENT_TIMEOUT_S * 1000
 RECORDS = 40
 VALUE = b"v" * 50_000
 """Large enough for a reply that is a slice of a file, read and encrypted in pieces."""
@@ -81,17 +81,17 @@ def through_confluent(address, certificates, topic):
         "ssl.key.location": str(certificates.client),
     }
     producer = confluent.Producer({**config, "transactional.id": topic})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(EVENT_TIMEOUT_S)
     for commit in (False, True):
         producer.begin_transaction()
         for _ in range(RECORDS):
             producer.produce(topic, VALUE)
-        producer.flush(PATIENCE_S)
-        producer.commit_transaction(PATIENCE_S) if commit else producer.abort_transaction(PATIENCE_S)
+        producer.flush(EVENT_TIMEOUT_S)
+        producer.commit_transaction(EVENT_TIMEOUT_S) if commit else producer.abort_transaction(EVENT_TIMEOUT_S)
     consumer = confluent.Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
-        messages = [consumer.poll(PATIENCE_S) for _ in range(RECORDS)]
+        messages = [consumer.poll(EVENT_TIMEOUT_S) for _ in range(RECORDS)]
         assert [message.error() for message in messages] == [None] * RECORDS
         return [message.value() for message in messages]
     finally:
@@ -113,7 +113,7 @@ def through_aiokafka(address, certificates, topic):
             topic, **config, group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed"
         )
         async with consumer:
-            return [(await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value for _ in range(RECORDS)]
+            return [(await asyncio.wait_for(consumer.getone(), EVENT_TIMEOUT_S)).value for _ in range(RECORDS)]
 
     return asyncio.run(play())
 
@@ -138,7 +138,7 @@ def shake_hands(port, cafile, certificate=None, **options):
         setattr(context, name, value)
     if certificate is not None:
         context.load_cert_chain(certificate)
-    plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    plain = socket.create_connection(("127.0.0.1", port), timeout=EVENT_TIMEOUT_S)
     return context.wrap_socket(plain, server_hostname="localhost")
 
 
@@ -179,7 +179,7 @@ def test_a_client_without_the_brokers_ca_fails_verification(ports, other_certifi
 def test_requests_without_tls_and_http_requests_are_named_in_the_log(tmp_path, certificates):
     with serve_tls(tmp_path, certificates) as (encrypted, plain):
         for first in (b"\x00\x00\x00\x10\x00\x12\x00\x03", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000):
-            with socket.create_connection(("127.0.0.1", encrypted), timeout=PATIENCE_S) as client:
+            with socket.create_connection(("127.0.0.1", encrypted), timeout=EVENT_TIMEOUT_S) as client:
                 client.sendall(first)
                 assert is_turned_away(client)
         with pytest.raises(OSError):
@@ -208,7 +208,7 @@ def alter(port, **values):
         resource.AlterableConfig(name=name, config_operation=0, value=str(value)) for name, value in values.items()
     ]
     asked = request(resources=[resource(resource_type=4, resource_name="1", configs=configs)], validate_only=False)
-    with BlockingConnection("127.0.0.1", port, timeout_s=PATIENCE_S) as connection:
+    with BlockingConnection("127.0.0.1", port, timeout_s=EVENT_TIMEOUT_S) as connection:
         (row,) = connection.send(asked, version=1).responses
     return row.error_code, row.error_message
 
@@ -233,7 +233,7 @@ def test_a_keystore_is_exchanged_while_clients_are_there(tmp_path, certificates,
 
 def wait_for_line(log, line):
     """Wait until the broker has logged it."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while line not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)
@@ -276,14 +276,14 @@ def test_a_broker_stops_when_its_terminal_is_closed(tmp_path, certificates):
     flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.broker}"]
     command = [*COMMAND, "--data-dir", tmp_path / "data"]
     command += [word for flag in flags for word in ("--override", flag)]
-    assert subprocess.run([sys.executable, "-c", IN_A_TERMINAL, *command], timeout=PATIENCE_S).returncode == 0
+    assert subprocess.run([sys.executable, "-c", IN_A_TERMINAL, *command], timeout=EVENT_TIMEOUT_S).returncode == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 def test_an_invalid_keystore_is_reported_at_the_start(tmp_path, certificates):
     flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.ca}"]
     command = [*COMMAND, "--data-dir", tmp_path / "d", *(word for flag in flags for word in ("--override", flag))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert re.search(r"Listener SSL: ssl.keystore.location .*ca.pem: expected one PRIVATE KEY", done.stderr)
 

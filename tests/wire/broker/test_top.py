@@ -19,7 +19,7 @@ from served import Served
 from ottla.cli.main import main
 from ottla.cli.top import watch as watching
 from ottla.cli.top.watch import Watch
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.test_terminal import check_document
 
 HOSTILE = "order-\x1b[2J"
@@ -34,7 +34,7 @@ def broker(tmp_path_factory):
     served.bootstrap = f"127.0.0.1:{served.port}"
     plain = KafkaProducer(bootstrap_servers=served.bootstrap)
     for number in range(4):
-        plain.send("ledger", b"plain", partition=number).get(PATIENCE_S)
+        plain.send("ledger", b"plain", partition=number).get(EVENT_TIMEOUT_S)
     for number in range(3):
         group = KafkaConsumer(bootstrap_servers=served.bootstrap, group_id=f"readers-{number}")
         place = TopicPartition("ledger", 0)
@@ -45,8 +45,8 @@ def broker(tmp_path_factory):
     held.init_transactions()
     held.begin_transaction()
     for number in (1, 0):
-        held.send("ledger", b"held", partition=number).get(PATIENCE_S)
-    plain.send("ledger", b"behind", partition=0).get(PATIENCE_S)
+        held.send("ledger", b"held", partition=number).get(EVENT_TIMEOUT_S)
+    plain.send("ledger", b"behind", partition=0).get(EVENT_TIMEOUT_S)
     yield served
     held.abort_transaction()
     held.close()
@@ -93,7 +93,7 @@ def test_a_poll_is_bounded_and_later_polls_cover_the_rest(broker, monkeypatch):
     monkeypatch.setattr(watching, "MOST_PARTITIONS", 20)
     monkeypatch.setattr(watching, "MOST_GROUPS", 2)
     monkeypatch.setattr(watching, "MOST_HELD_BACK", 1)
-    with Watch([("127.0.0.1", broker.port)], PATIENCE_S) as watch:
+    with Watch([("127.0.0.1", broker.port)], EVENT_TIMEOUT_S) as watch:
         seen, groups = set(), set()
         ends = watch._ends
         monkeypatch.setattr(watch, "_ends", lambda *args: (found := ends(*args), seen.update(found))[0])
@@ -122,10 +122,10 @@ def test_of_too_many_transactions_some_are_described_and_all_counted(broker, mon
         for producer in others:
             producer.init_transactions()
             producer.begin_transaction()
-            producer.send("ledger", b"other", partition=3).get(PATIENCE_S)
+            producer.send("ledger", b"other", partition=3).get(EVENT_TIMEOUT_S)
         monkeypatch.setattr(watching, "MOST_TRANSACTIONS", 1)
         monkeypatch.setattr(watching, "OLDER_MS", (0,))
-        with Watch([("127.0.0.1", broker.port)], PATIENCE_S) as watch:
+        with Watch([("127.0.0.1", broker.port)], EVENT_TIMEOUT_S) as watch:
             picture = watch.poll()
         assert len(picture.transactions) == 1
         assert ("transactions", 1, 3) in picture.left_out
@@ -168,7 +168,7 @@ def test_the_live_view_draws_filters_and_quits_on_a_terminal(broker):
     shown = bytearray()
 
     def until(*parts):
-        start, deadline = len(shown), time.monotonic() + PATIENCE_S
+        start, deadline = len(shown), time.monotonic() + EVENT_TIMEOUT_S
         while not all(part in shown[start:] for part in parts):
             assert time.monotonic() < deadline, bytes(shown[-2000:])
             if select.select([terminal], [], [], 1.0)[0]:

@@ -11,7 +11,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.kit.admin import Admin
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 TRACE = [sys.executable, "-m", "ottla.cli.main", "trace"]
 
@@ -45,7 +45,7 @@ def trace(broker):
 
 
 def client(served, name):
-    return BlockingConnection("127.0.0.1", served.port, client_id=name, timeout_s=PATIENCE_S)
+    return BlockingConnection("127.0.0.1", served.port, client_id=name, timeout_s=EVENT_TIMEOUT_S)
 
 
 def test_a_trace_prints_the_requests_and_replies_of_one_client(broker, trace):
@@ -55,7 +55,7 @@ def test_a_trace_prints_the_requests_and_replies_of_one_client(broker, trace):
             create(connection, "traced")
             produce(connection, "traced", b"x")
         own.send(fetch("traced", 0), version=11)
-    shown, _ = tracing.communicate(timeout=PATIENCE_S)
+    shown, _ = tracing.communicate(timeout=EVENT_TIMEOUT_S)
     lines = [line.split(" ", 3)[2:] for line in shown.splitlines()]
     assert tracing.returncode == 0 and len(lines) == 6
     assert {who for who, _ in lines} == {"orders"}
@@ -77,7 +77,7 @@ def test_faults_are_seen_as_clients_see_them(broker, trace):
         connection.send(message(ApiKey.END_TXN, 3, **ended), version=3)
         with pytest.raises(ConnectionError):
             connection.send(message(ApiKey.END_TXN, 3, **ended), version=3)
-    shown, _ = tracing.communicate(timeout=PATIENCE_S)
+    shown, _ = tracing.communicate(timeout=EVENT_TIMEOUT_S)
     told = [json.loads(line) for line in shown.splitlines()]
     assert [each["kind"] for each in told] == ["request", "reply", "request", "closed"]
     assert told[0]["fields"] == ended
@@ -92,13 +92,13 @@ def test_a_broker_that_ends_ends_its_traces(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracing:
         assert tracing.stderr.readline() == f"listening at {url}\n"
         assert served.end() == 0
-        assert tracing.wait(PATIENCE_S) == 1
+        assert tracing.wait(EVENT_TIMEOUT_S) == 1
         assert tracing.stderr.read() == f"ottla: {url} has ended the stream\n"
     assert "Traceback" not in served.process.communicate()[1]
 
 
 def test_an_api_that_there_is_not_is_one_line(broker):
     command = [*TRACE, "--admin", broker.url, "--api", "EndTx"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "ottla: There is no API EndTx: did you mean EndTxn?\n"

@@ -5,7 +5,7 @@ import uuid
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.requests import codec
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 LEAVE_GROUP, DESCRIBE_GROUPS = 13, 15
 
@@ -24,7 +24,7 @@ class Member:
 
     def poll_records(self):
         """Return the next records."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while not (found := self.poll()):
             assert time.monotonic() < deadline, "no records came"
         return found
@@ -52,7 +52,7 @@ def throw_out(broker, group):
 
 
 def wait_until_nobody_is_in(broker, group):
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     with connect(broker) as connection:
         while members(connection, group):
             assert time.monotonic() < deadline, "the session does not end"

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from ottla.client import transaction
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.once_more import one_at_hand_others_slow
 
 POLL_MS = 2000  # the most that a poll takes: less than a busy machine takes to join a group would never end
@@ -87,7 +87,7 @@ class KafkaPython(Client):
         producer.send(topic, value.encode())
 
     def settle(self, producer):
-        producer.flush(timeout=PATIENCE_S)
+        producer.flush(timeout=EVENT_TIMEOUT_S)
 
     def consumer(self, bootstrap, topic, group, *, session_ms=45_000, numbers=None):
         from kafka import KafkaConsumer, TopicPartition
@@ -122,7 +122,7 @@ class Confluent(Client):
         # The time that its close() waits after an abandoned abort.
         patience = {"socket.timeout.ms": min(5000, timeout_ms), "reconnect.backoff.max.ms": 500}
         producer = Producer({**config, **patience, "log_level": 0, **options})
-        producer.init_transactions(PATIENCE_S)
+        producer.init_transactions(EVENT_TIMEOUT_S)
         self.opened.append(producer)  # one that failed raises its error out of close() too
         return producer
 
@@ -130,7 +130,7 @@ class Confluent(Client):
         producer.produce(topic, value)
 
     def settle(self, producer):
-        producer.flush(PATIENCE_S)
+        producer.flush(EVENT_TIMEOUT_S)
 
     def consumer(self, bootstrap, topic, group, *, session_ms=45_000, numbers=None):
         from confluent_kafka import Consumer, TopicPartition
@@ -183,7 +183,7 @@ class Aiokafka(Client):
         self.thread.start()
 
     def within(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(EVENT_TIMEOUT_S)
 
     def producer(self, bootstrap, name, *, timeout_ms=60_000, **options):
         from aiokafka import AIOKafkaProducer
@@ -254,5 +254,5 @@ class Aiokafka(Client):
     def close(self):
         self._stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(PATIENCE_S)
+        self.thread.join(EVENT_TIMEOUT_S)
         self.loop.close()

@@ -16,7 +16,7 @@ from kafka.admin import (
     ResourcePatternFilter,
 )
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.topics import administrator
 
 GUARD = {
@@ -55,7 +55,7 @@ def _entries_of(kind, name):
 
 def _wait_for(admin, kind, name, count):
     """Wait until the entries are in force: Kafka's broker gets them a moment after the controller answered."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while len(admin.describe_acls(_entries_of(kind, name))[0]) != count:
         assert time.monotonic() < deadline, "the entries are not in force"
         time.sleep(0.02)

@@ -9,7 +9,7 @@ from kafka import KafkaProducer
 
 from ottla.client import TransactionAborted
 from ottla.protocol.errors import ErrorCode
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.groups import Member, throw_out, wait_until_nobody_is_in
 from tests.wire.client.topics import committed_offsets, make_topic, values
 
@@ -45,7 +45,7 @@ def group(name):
 
 def copy_the_rest(broker, topic, *members):
     """Copy until every record is there; records of a transaction that a rebalance aborts are polled again."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while len(found := values(broker, topic)) < COUNT:
         assert time.monotonic() < deadline, f"only {found}"
         for member in members:
@@ -73,7 +73,7 @@ def share(first, second):
 
     thread = threading.Thread(target=poll_second)
     thread.start()
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while thread.is_alive() or first.count_partitions() != 1:
         if not first.kafka.rebalances_in_the_background:
             first.poll()

@@ -15,7 +15,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.testkit.proxying import ProxyServer
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.groups import Member, throw_out
 from tests.wire.client.refusals import REFUSALS, WAITS
 from tests.wire.client.topics import end, make_topic, values
@@ -96,7 +96,7 @@ def fence(play):
 
 def timed_out(play):
     def wait_for_the_abort():
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while sum(end(play.broker, play.ledger, "read_committed").values()) < 2:
             assert time.monotonic() < deadline, "the broker did not abort the transaction"
 
@@ -107,7 +107,7 @@ def forgotten(play):
     producer = play.kafka.producer(play.broker.bootstrap, play.name)
     host, _, port = play.broker.bootstrap.rpartition(":")
     request = codec.request_class(DESCRIBE_TRANSACTIONS)(transactional_ids=[play.name])
-    deadline, code = time.monotonic() + PATIENCE_S, None
+    deadline, code = time.monotonic() + EVENT_TIMEOUT_S, None
     with BlockingConnection(host, int(port)) as connection:
         while code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             assert time.monotonic() < deadline, "the broker did not forget the id"
@@ -157,7 +157,7 @@ def kill(play, at):
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], cwd=ROOT, env=environment)
     try:
-        proxy.await_hits(held, timeout_s=PATIENCE_S)
+        proxy.await_hits(held, timeout_s=EVENT_TIMEOUT_S)
     finally:
         program.kill()
         program.wait()

@@ -7,7 +7,7 @@ from kafka.admin import ResourceType
 
 from ottla.client import ProducerFenced, TransactionFatal
 from ottla.protocol.errors import ErrorCode
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.groups import Member
 from tests.wire.client.refusals import NEVER_MS, look_for_topics_shortly
 from tests.wire.client.rights import only
@@ -20,7 +20,7 @@ def test_a_transaction_that_outlives_its_wait_for_a_topic_names_the_topic(kafka,
     producer = look_for_topics_shortly(kafka, acl_broker, name, timeout_ms=1000)
 
     def wait_for_the_abort():
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while sum(end(acl_broker, topic, "read_committed").values()) < 2:
             assert time.monotonic() < deadline, "the broker did not abort the transaction"
 

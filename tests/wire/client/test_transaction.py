@@ -8,7 +8,7 @@ from kafka import KafkaProducer, TopicPartition
 
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal
 from ottla.protocol.errors import ErrorCode
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.libraries import LIBRARIES, client
 from tests.wire.client.topics import committed_offsets, make_topic, values
 
@@ -162,9 +162,9 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced(kafka, broker, topic,
     producer = kafka.producer(broker.bootstrap, name, timeout_ms=1000)
 
     def wait_for_the_end():
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         reader = KafkaProducer(bootstrap_servers=broker.bootstrap)
-        reader.send(topic, b"behind").get(timeout=PATIENCE_S)
+        reader.send(topic, b"behind").get(timeout=EVENT_TIMEOUT_S)
         reader.close()
         while values_before_the_marker(broker, topic) != ["behind"]:
             assert time.monotonic() < deadline, "the broker did not abort the transaction"
@@ -190,7 +190,7 @@ def values_before_the_marker(broker, topic):
 
 
 def copy(kafka, consumer, options, producer, target, count, fail_at=None):
-    done, deadline = 0, time.monotonic() + PATIENCE_S
+    done, deadline = 0, time.monotonic() + EVENT_TIMEOUT_S
     while done < count and time.monotonic() < deadline:
         polled = kafka.poll(consumer)
         steps = [("send", target, value) for value in polled]

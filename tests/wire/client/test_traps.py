@@ -6,7 +6,7 @@ import pytest
 
 from ottla.client import ProducerFenced, TransactionAborted, TransactionFatal, transaction
 from ottla.protocol.errors import ErrorCode
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.topics import make_topic, values
 
 
@@ -125,7 +125,7 @@ def test_a_cancelled_task_of_aiokafka_aborts_first(aiokafka, broker, topic, name
             async with transaction(producer):
                 await producer.send_and_wait(topic, b"cancelled")
                 sent.set()
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(EVENT_TIMEOUT_S)
 
         task = asyncio.ensure_future(block())
         await sent.wait()

@@ -8,7 +8,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from ottla.demo.clients import DemoClients
 from ottla.demo.screen import Screen
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 def make_topic(broker, partitions=1, **configs):
@@ -21,7 +21,7 @@ def make_topic(broker, partitions=1, **configs):
 
 def values(broker, topic, isolation_level="read_committed"):
     """Return the records when no transaction is open any more: Kafka writes markers after its answer."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while end(broker, topic, "read_committed") != end(broker, topic, "read_uncommitted"):
         assert time.monotonic() < deadline, "a transaction stays open"
         time.sleep(0.05)

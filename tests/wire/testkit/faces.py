@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.once_more import one_at_hand_others_slow
 
 LIBRARIES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent-kafka": "confluent_kafka"}
 EACH_LIBRARY = one_at_hand_others_slow(LIBRARIES)
-PATIENCE_MS = PATIENCE_S * 1000
+PATIENCE_MS = EVENT_TIMEOUT_S * 1000
 
 
 def face(name, bootstrap):
@@ -65,7 +65,7 @@ class KafkaPythonProducer:
         self.abort_transaction = library.abort_transaction
 
     def send(self, topic, value, partition=0):
-        self.library.send(topic, value, partition=partition).get(PATIENCE_S)
+        self.library.send(topic, value, partition=partition).get(EVENT_TIMEOUT_S)
 
     def send_offsets(self, offsets, group):
         from kafka import TopicPartition
@@ -103,7 +103,7 @@ class Confluent:
 
     def txn_producer(self, name, **config):
         producer = self.producer(**{"transactional.id": name}, **config)
-        producer.library.init_transactions(PATIENCE_S)
+        producer.library.init_transactions(EVENT_TIMEOUT_S)
         return producer
 
     def producer(self, **config):
@@ -139,15 +139,15 @@ class ConfluentProducer:
         self.library.produce(
             topic, value, partition=partition, on_delivery=lambda error, _: failed.append(error) if error else None
         )
-        self.library.flush(PATIENCE_S)
+        self.library.flush(EVENT_TIMEOUT_S)
         if failed:
             raise KafkaException(failed[0])
 
     def commit_transaction(self):
-        self.library.commit_transaction(PATIENCE_S)
+        self.library.commit_transaction(EVENT_TIMEOUT_S)
 
     def abort_transaction(self):
-        self.library.abort_transaction(PATIENCE_S)
+        self.library.abort_transaction(EVENT_TIMEOUT_S)
 
     def send_offsets(self, offsets, group):
         from confluent_kafka import Consumer, TopicPartition
@@ -155,7 +155,7 @@ class ConfluentProducer:
         member = Consumer({"bootstrap.servers": self.client.bootstrap, "group.id": group})
         self.client.opened.append(member.close)
         told = [TopicPartition(*place, offset) for place, offset in offsets.items()]
-        self.library.send_offsets_to_transaction(told, member.consumer_group_metadata(), PATIENCE_S)
+        self.library.send_offsets_to_transaction(told, member.consumer_group_metadata(), EVENT_TIMEOUT_S)
 
 
 class ConfluentConsumer:
@@ -165,7 +165,7 @@ class ConfluentConsumer:
     def take(self, count):
         found = []
         while len(found) < count:
-            message = self.library.poll(PATIENCE_S)
+            message = self.library.poll(EVENT_TIMEOUT_S)
             assert message is not None, f"{found} and no more"
             if message.error() is None:
                 found.append(message.value())
@@ -177,7 +177,7 @@ class ConfluentConsumer:
 
         found = []
         while True:
-            message = self.library.poll(PATIENCE_S)
+            message = self.library.poll(EVENT_TIMEOUT_S)
             assert message is not None, f"{found} and no end"
             if message.error() is None:
                 found.append(message.value())
@@ -199,7 +199,7 @@ class Aiokafka:
         self.thread.start()
 
     def within(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(EVENT_TIMEOUT_S)
 
     def txn_producer(self, name, **config):
         return self.producer(transactional_id=name, **config)
@@ -233,7 +233,7 @@ class Aiokafka:
     def close(self):
         close_all(self.opened)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(PATIENCE_S)
+        self.thread.join(EVENT_TIMEOUT_S)
         self.loop.close()
 
 

@@ -20,7 +20,7 @@ from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.kit.admin import AdminFailed
 from ottla.testkit.kit.process import BrokerFailed
 from ottla.testkit.kit.wire import KafkaError as Refused
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 def _commit(producer, topic, *values):
@@ -169,7 +169,7 @@ def test_a_commit_survives_a_crash_at_each_point(at, kafka_txn_producer, kafka_t
     _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
     ottla_broker.wait_crashed()
     assert ottla_broker.process.starts == starts + 1
-    ottla_broker.assert_no_open_transactions(wait_s=PATIENCE_S)
+    ottla_broker.assert_no_open_transactions(wait_s=EVENT_TIMEOUT_S)
     ottla_broker.assert_committed(kafka_topic, ["once"])
 
 
@@ -192,7 +192,7 @@ def test_a_broker_whose_restart_is_not_planned_stays_down(kafka_txn_producer, ka
         with pytest.raises(OSError):
             ottla_broker.topics()
         ottla_broker.restart()
-        commit.result(PATIENCE_S)
+        commit.result(EVENT_TIMEOUT_S)
     ottla_broker.assert_committed(kafka_topic, ["once"])
 
 
@@ -328,10 +328,10 @@ def test_a_broker_ends_with_the_process_that_has_started_it(tmp_path):
             "os.kill(os.getpid(), signal.SIGKILL)",
         ]
     )
-    ended = subprocess.run([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    ended = subprocess.run([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, timeout=EVENT_TIMEOUT_S)
     assert ended.returncode == -signal.SIGKILL
     log = tmp_path / "broker.log"
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while "Stopped" not in log.read_text() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert "Stopped" in log.read_text()

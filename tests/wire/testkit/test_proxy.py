@@ -23,7 +23,7 @@ from ottla.testkit.checker import check_files
 from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.history import checker_lines
 from ottla.testkit.proxying import ProxyServer
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.once_more import one_at_hand_others_slow
 
 ASKS_AGAIN = {"metadata_max_age_ms": 1_000}
@@ -51,7 +51,7 @@ def topic():
 @pytest.fixture
 def client(proxy):
     host, _, port = proxy.bootstrap.rpartition(":")
-    with BlockingConnection(host, int(port), timeout_s=PATIENCE_S) as client:
+    with BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S) as client:
         yield client
 
 
@@ -70,7 +70,7 @@ def frame(message, version, correlation_id=1):
 
 def raw(proxy):
     host, _, port = proxy.bootstrap.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+    return socket.create_connection((host, int(port)), timeout=EVENT_TIMEOUT_S)
 
 
 def read(sock):
@@ -80,7 +80,7 @@ def read(sock):
 
 
 def until(holds):
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -98,17 +98,17 @@ def is_closed(sock):
 
 def write_with_confluent(bootstrap, topic):
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-c", **LIBRDKAFKA})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(EVENT_TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, value="c")
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(EVENT_TIMEOUT_S)
 
 
 def write_with_kafka_python(bootstrap, topic):
     producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-k")
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send(topic, b"k").get(timeout=PATIENCE_S)
+    producer.send(topic, b"k").get(timeout=EVENT_TIMEOUT_S)
     producer.commit_transaction()
     producer.close()
 
@@ -128,7 +128,7 @@ def write_with_aiokafka(bootstrap, topic):
 
 def values(bootstrap, topic, count):
     how = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", **ASKS_AGAIN}
-    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, consumer_timeout_ms=PATIENCE_S * 1000, **how)
+    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, consumer_timeout_ms=EVENT_TIMEOUT_S * 1000, **how)
     found = [record.value for _, record in zip(range(count), consumer, strict=False)]
     consumer.close()
     return found
@@ -306,7 +306,7 @@ def test_bytes_that_are_no_request_end_their_connection_only(proxy):
 def test_a_large_reply_reaches_who_reads_slowly(proxy, topic):
     value = bytes(range(256)) * 3_000
     producer = KafkaProducer(bootstrap_servers=proxy.bootstrap)
-    producer.send(topic, value).get(timeout=PATIENCE_S)
+    producer.send(topic, value).get(timeout=EVENT_TIMEOUT_S)
     producer.close()
     how = {"auto_offset_reset": "earliest", "receive_buffer_bytes": 4096, **ASKS_AGAIN}
     consumer = KafkaConsumer(topic, bootstrap_servers=proxy.bootstrap, **how)
@@ -345,13 +345,13 @@ def play(proxy, topic):
         proxy.add(at=at, api=api, nth=nth, **what)
     how = {"bootstrap.servers": proxy.bootstrap, **LIBRDKAFKA}
     producer = Producer({"transactional.id": f"{topic}-c", **how})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(EVENT_TIMEOUT_S)
     for number in range(4):
         producer.begin_transaction()
         producer.produce(topic, value="equal")
         producer.produce(f"{topic}-other", value="equal")
         producer.flush()
-        producer.abort_transaction(PATIENCE_S) if number == 2 else producer.commit_transaction(PATIENCE_S)
+        producer.abort_transaction(EVENT_TIMEOUT_S) if number == 2 else producer.commit_transaction(EVENT_TIMEOUT_S)
     write_with_kafka_python(proxy.bootstrap, topic)
     write_with_aiokafka(proxy.bootstrap, topic)
     copy(producer, Consumer({**how, "group.id": topic, **READ_COMMITTED}), topic)
@@ -364,12 +364,12 @@ READ_COMMITTED = {"auto.offset.reset": "earliest", "isolation.level": "read_comm
 def copy(producer, consumer, topic):
     consumer.subscribe([topic])
     for _ in range(5):
-        record = consumer.poll(PATIENCE_S)
+        record = consumer.poll(EVENT_TIMEOUT_S)
         producer.begin_transaction()
         producer.produce(f"{topic}-copy", value=record.value() + b"<%s/0/%d" % (topic.encode(), record.offset()))
         positions = consumer.position(consumer.assignment())
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata())
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(EVENT_TIMEOUT_S)
     consumer.close()
 
 
@@ -445,7 +445,7 @@ def test_a_batch_without_a_number_that_arrives_twice_is_found(tmp_path):
         with ProxyServer(broker.bootstrap) as proxy:
             fault = proxy.add(api="Produce", do="duplicate")
             producer = KafkaProducer(bootstrap_servers=proxy.bootstrap, enable_idempotence=False)
-            producer.send("ledger", b"paid").get(timeout=PATIENCE_S)
+            producer.send("ledger", b"paid").get(timeout=EVENT_TIMEOUT_S)
             producer.close()
             lines = checker_lines(proxy.journal.since(0))
         broker.stop()
@@ -469,7 +469,7 @@ def test_the_command_plays_a_plan_and_leaves_a_history(broker, tmp_path, topic):
         write_with_kafka_python(ready[1], topic)
     finally:
         process.terminate()
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, said = process.communicate(timeout=EVENT_TIMEOUT_S)
     assert process.returncode == 1, said  # the second never strikes
     assert "fault 1: drop at reply of EndTxn, 1 time: fired 1, seen 1" in said
     assert "fault 2: lose at reply of Produce from number 100, 1 time: fired 0, seen 1" in said

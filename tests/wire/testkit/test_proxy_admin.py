@@ -19,7 +19,7 @@ from ottla.protocol.requests import codec
 from ottla.testkit.kit.admin import Admin, AdminFailed
 from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.test_terminal import check_document
 
 
@@ -40,11 +40,11 @@ class Steered:
 
     def connect(self):
         host, _, port = self.bootstrap.rpartition(":")
-        return BlockingConnection(host, int(port), timeout_s=PATIENCE_S)
+        return BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S)
 
     def end(self):
         self.process.terminate()
-        _, said = self.process.communicate(timeout=PATIENCE_S)
+        _, said = self.process.communicate(timeout=EVENT_TIMEOUT_S)
         return self.process.returncode, said
 
 
@@ -76,7 +76,7 @@ def test_a_commit_is_held_and_let_go_by_another_program(proxy):
     producer = KafkaProducer(bootstrap_servers=proxy.bootstrap, transactional_id=f"tx-{uuid.uuid4().hex[:8]}")
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send(f"ledger-{uuid.uuid4().hex[:8]}", b"paid").get(timeout=PATIENCE_S)
+    producer.send(f"ledger-{uuid.uuid4().hex[:8]}", b"paid").get(timeout=EVENT_TIMEOUT_S)
     added = proxy.ctl("fault", "add", "hold", "--api", "EndTxn", "--format", "json")
     fault_id = json.loads(added.stdout)["faults"][0]["id"]
     committing = threading.Thread(target=producer.commit_transaction)
@@ -86,7 +86,7 @@ def test_a_commit_is_held_and_let_go_by_another_program(proxy):
     entries = proxy.admin.get("/v1/journal")["passages"]
     assert [entry["faults"] for entry in entries if entry["faults"]] == [[fault_id]]
     assert proxy.ctl("fault", "release", str(fault_id)).exit_code == 0
-    committing.join(PATIENCE_S)
+    committing.join(EVENT_TIMEOUT_S)
     assert not committing.is_alive()
     producer.close()
     assert proxy.ctl("fault", "clear", "--expect-hits").exit_code == 0
@@ -148,6 +148,6 @@ def test_the_port_describes_itself_and_refuses_web_pages(proxy):
 
 def test_a_port_that_others_can_reach_needs_a_token(upstream):
     command = [sys.executable, "-m", "ottla.cli.main", "proxy", "--upstream", upstream, "--admin-listen", "0.0.0.0:0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.returncode != 0
     assert "set --admin-token-file" in done.stderr

@@ -16,15 +16,15 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.testkit.metadata import create_topic, reserve_producer_ids
+from tests.broker_stub import broker_of
 from tests.replies import message_of
-from tests.stand_in import broker_of
 
 
 class Held:
     """A broker whose syncs end when the test ends them, and its handlers."""
 
     def __init__(self, parts, monkeypatch):
-        self.broker, self.jobs, self.release = parts, [], monkeypatch.undo
+        self.parts, self.jobs, self.release = parts, [], monkeypatch.undo
         monkeypatch.setattr(type(parts.disk), "start_sync", lambda _disk, paths, on_end: self.hold(paths, on_end))
 
     def hold(self, paths, on_end):
@@ -33,7 +33,7 @@ class Held:
         return job
 
     def begin(self, module, key, version, body):
-        parts, replies = self.broker, []
+        parts, replies = self.parts, []
         context = broker_of(
             cluster=parts.cluster,
             turns=parts.turns,
@@ -69,12 +69,12 @@ class Held:
         return self.begin(metadata, 3, 5, request(version=5, topics=rows, allow_auto_topic_creation=True))
 
     def end_sync(self, error=None):
-        self.broker.settle()
+        self.parts.settle()
         (job,) = self.jobs
         self.jobs.clear()
         job.done, job.error = True, error
         job.on_end()
-        self.broker.settle()
+        self.parts.settle()
         return job.paths
 
 

@@ -10,8 +10,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.testkit.metadata import run
+from tests.broker_stub import broker_of
 from tests.replies import message_of
-from tests.stand_in import broker_of
 
 TV, MV = "transaction.version", "metadata.version"
 UP, SAFE, UNSAFE = 1, 2, 3

@@ -70,7 +70,7 @@ class Kafkas:
 
     def __init__(self, parts):
         parts.kill()
-        self.broker = parts
+        self.parts = parts
         self.directory = parts.directory
         self.metadata = self.directory / "__cluster_metadata-0"
         for path in self.metadata.iterdir():
@@ -89,8 +89,8 @@ class Kafkas:
         return self
 
     def start(self):
-        self.broker.start()
-        return self.broker.cluster
+        self.parts.start()
+        return self.parts.cluster
 
     def written(self):
         """Return (epoch, control type or None, records) of each batch of the log."""

@@ -14,8 +14,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.metadata import create_topic
+from tests.broker_stub import broker_of
 from tests.replies import message_of
-from tests.stand_in import broker_of
 
 MANY = 5_000
 

@@ -31,7 +31,7 @@ class Changes:
     """A broker whose syncs end when the test ends them, and the security changes that its listeners received."""
 
     def __init__(self, parts, monkeypatch):
-        self.broker, self.jobs, self.heard = parts, [], []
+        self.parts, self.jobs, self.heard = parts, [], []
         self.controller = parts.cluster.controller
         self.controller.on_security_changed.append(self.heard.append)
         monkeypatch.setattr(type(parts.disk), "start_sync", lambda _disk, paths, on_end: self.hold(on_end))
@@ -46,12 +46,12 @@ class Changes:
         self.jobs.clear()
         job.done, job.error = True, error
         job.on_end()
-        self.broker.settle()
+        self.parts.settle()
 
     def begin(self, decide, *claims):
         answers = []
         work = self.controller.change_security(claims, decide)
-        turns = self.broker.turns
+        turns = self.parts.turns
         turns.event(lambda: setattr(self, "activity", turns.start(work, answers.append, answers.append)))
         return answers
 

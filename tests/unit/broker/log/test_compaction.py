@@ -24,22 +24,22 @@ class Rig:
     """A partition of several segments, and a cleaner whose turns the test runs one by one."""
 
     def __init__(self, logs, produce):
-        self.broker, self.produce = logs, produce
+        self.logs, self.produce = logs, produce
         self.turns_to_come = []
         self.number = 0
 
     def open(self, **settings):
-        self.partition = self.broker.partition(**(SETTINGS | settings))
+        self.partition = self.logs.partition(**(SETTINGS | settings))
         return self.partition
 
     def write(self, batches=12, keys=(b"a", b"b", b"c")):
         for _ in range(batches):
             self.number += 1
             records = [(key, b"%d" % self.number) for key in keys]
-            assert self.produce(self.partition, records, timestamp_ms=self.broker.clock.ms).error == 0
+            assert self.produce(self.partition, records, timestamp_ms=self.logs.clock.ms).error == 0
 
     def cleaner(self, held=False):
-        clock = self.broker.clock
+        clock = self.logs.clock
         if held:
             clock = SimpleNamespace(
                 now_ms=clock.now_ms,
@@ -48,20 +48,20 @@ class Rig:
                 next_turn=self.turns_to_come.append,
                 from_thread=self.turns_to_come.append,
             )
-        return LogCleaner(self.broker.manager, self.broker.disk, clock, self.broker.turns, 1 << 20)
+        return LogCleaner(self.logs.manager, self.logs.disk, clock, self.logs.turns, 1 << 20)
 
     def clean(self):
         self.cleaner().start()
-        assert self.broker.bugs == []
+        assert self.logs.bugs == []
 
     def pass_turn(self):
-        self.broker.turns.event(self.turns_to_come.pop(0))
+        self.logs.turns.event(self.turns_to_come.pop(0))
 
     def offsets(self):
         return [r.offset for header, batch in self.partition.scan(0) for r in iter_records(batch, header)]
 
     def first_dirty(self):
-        return self.broker.manager.first_dirty_offset(self.partition)
+        return self.logs.manager.first_dirty_offset(self.partition)
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
     partition = rig.open(min_cleanable_dirty_ratio=0.0, delete_retention_ms=10)
     for turn in range(3):
         for number in range(60):
-            rig.broker.clock.ms += 1
+            rig.logs.clock.ms += 1
             producer = random.choice((None, ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(8, 0)))
             if producer is not None and random.random() < 0.4:
                 marker = TransactionMarker(producer.producer_id, 0, 0, random.random() < 0.5, 1)
@@ -300,7 +300,7 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
                 )
                 for _ in range(random.randint(1, 3))
             ]
-            batch = offsets_batch(dict(rows).items(), rig.broker.clock.ms, producer)
+            batch = offsets_batch(dict(rows).items(), rig.logs.clock.ms, producer)
             assert partition.append_own(batch).error == 0
         for producer_id in (7, 8):
             partition.append_marker(TransactionMarker(producer_id, 0, 0, True, 1))
@@ -308,7 +308,7 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
         rig.clean()
         assert rig.first_dirty() > 0
         assert loaded_offsets(partition) == before
-        rig.broker.clock.ms += 20
+        rig.logs.clock.ms += 20
 
 
 def loaded_offsets(partition):

@@ -34,7 +34,7 @@ class History:
     """Producers that behave, on a partition with small segments. An `end` with `bump` is one of version 2."""
 
     def __init__(self, logs, produce, transactor):
-        self.broker, self.produce, self.transactor = logs, produce, transactor
+        self.parts, self.produce, self.transactor = logs, produce, transactor
         self.partition = logs.partition(**SETTINGS)
         self.producers = {}
         self.last = {}
@@ -46,7 +46,7 @@ class History:
         return self.producers[producer_id]
 
     def step(self, action, producer_id, argument):
-        self.broker.clock.ms += 7
+        self.parts.clock.ms += 7
         getattr(self, action)(producer_id, argument)
 
     def plain(self, _, count):
@@ -84,17 +84,17 @@ class History:
         self.ended.add(producer_id)
 
     def stop(self, *_):
-        self.broker.stop()
+        self.parts.stop()
         self.restart()
 
     def kill(self, *_):
-        self.broker.kill()
+        self.parts.kill()
         self.restart()
 
     def restart(self):
         before = self.partition
-        self.broker.start()
-        self.partition = after = self.broker.partition(**SETTINGS)
+        self.parts.start()
+        self.partition = after = self.parts.partition(**SETTINGS)
         assert after.offline is None
         assert after.log_end_offset == before.log_end_offset
         assert after.last_stable_offset == before.last_stable_offset

@@ -17,7 +17,7 @@ class Crowd:
     """A partition with more producers than are written at once, and turns that the test runs."""
 
     def __init__(self, logs, transactor, seed=0):
-        self.broker, self.transactor = logs, transactor
+        self.parts, self.transactor = logs, transactor
         self.random = Random(seed)
         self.turns = logs.later = []
         self.partition = logs.partition(segment_bytes=4_000)
@@ -30,7 +30,7 @@ class Crowd:
             self.pass_turn()
 
     def pass_turn(self):
-        self.broker.turns.event(self.turns.pop(0))
+        self.parts.turns.event(self.turns.pop(0))
 
     def state(self):
         return sorted(self.partition.log.producer_state.snapshot())
@@ -58,7 +58,7 @@ class Crowd:
             self.step()
 
     def snapshot_path(self, offset):
-        return self.broker.path(f"{offset:020d}.snapshot")
+        return self.parts.path(f"{offset:020d}.snapshot")
 
 
 @pytest.fixture(autouse=True)

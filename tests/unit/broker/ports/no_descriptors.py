@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.ports import syncs
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def test_a_sync_waits_for_a_descriptor(tmp_path, monkeypatch, caplog):
         before = len(taken)
         ended = threading.Event()
         job = disk.start_sync(paths, ended.set)
-        assert ended.wait(PATIENCE_S) and job.error is None
+        assert ended.wait(EVENT_TIMEOUT_S) and job.error is None
         assert len(taken) == before - 1  # one was enough, for one after the other
     (said,) = caplog.messages
     assert "The sync of" in said and "RLIMIT_NOFILE" in said

@@ -16,7 +16,7 @@ from ottla.broker.ports.kernel_syncs import KernelSyncs
 from ottla.broker.ports.locks import LockHeld
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_calls_on_an_absent_path_raise_file_not_found_error(disk, tmp_path):
 
 def await_job(job):
     """Return the job after its thread has finished it."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while not job.done and time.monotonic() < deadline:
         time.sleep(0.001)
     assert job.done

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.ports.descriptors import Shortage, as_shortage, shortage
 from ottla.broker.ports.disk import RealDisk
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
@@ -69,6 +69,6 @@ def test_disk_calls_without_a_free_descriptor_work_or_raise_shortage(tmp_path):
     script = Path(__file__).with_name("no_descriptors.py")
     places = [f"--basetemp={tmp_path / 'base'}", str(script)]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *places]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert ran.returncode == 0, ran.stdout
     assert "3 passed" in ran.stdout

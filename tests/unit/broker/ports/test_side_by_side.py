@@ -12,7 +12,7 @@ import pytest
 
 from ottla.broker.ports import side_by_side
 from ottla.protocol.steps import to_the_end
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 SLEEPERS = """
 import os, sys, time
@@ -63,7 +63,7 @@ def test_a_finished_item_is_reported_before_the_others_finish(tmp_path):
 def test_closing_the_steps_ends_the_child_processes(tmp_path):
     def work(item):
         (tmp_path / str(os.getpid())).touch()
-        time.sleep(PATIENCE_S)
+        time.sleep(EVENT_TIMEOUT_S)
 
     steps = side_by_side.spread_steps(work, [1, 2], [1, 1], lambda place: None)
     while len(list(tmp_path.iterdir())) < 2:
@@ -119,7 +119,7 @@ def test_processes_end_with_a_parent_that_was_killed():
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    waited_until = time.monotonic() + PATIENCE_S
+    waited_until = time.monotonic() + EVENT_TIMEOUT_S
     while any(map(_lives, children)):
         assert time.monotonic() < waited_until
         time.sleep(0.02)

@@ -11,7 +11,7 @@ from ottla.broker.ports import syncs
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.kernel_syncs import AT_ONCE, KernelSyncs
 from ottla.broker.ports.syncs import Syncs, sync_descriptors
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 @pytest.fixture
@@ -73,17 +73,17 @@ def test_a_descriptor_that_is_not_open_is_a_failure(descriptors):
     never_opened = 1 << 30
     own, ended = Syncs(), threading.Event()
     job = own.start([descriptors[0], never_opened], [], ended.set)
-    assert ended.wait(PATIENCE_S) and job.done
+    assert ended.wait(EVENT_TIMEOUT_S) and job.done
     assert job.error is not None and job.error.errno == errno.EBADF
     ended.clear()
     job = own.start(descriptors[:9], [], ended.set)
-    assert ended.wait(PATIENCE_S) and job.error is None
+    assert ended.wait(EVENT_TIMEOUT_S) and job.error is None
     own.stop()
 
 
 def test_jobs_end_in_order_and_descriptors_are_closed_after_them(descriptors, tmp_path, monkeypatch):
     going, heard = threading.Event(), []
-    monkeypatch.setattr(syncs, "sync_descriptors", lambda *_: going.wait(PATIENCE_S) and None)
+    monkeypatch.setattr(syncs, "sync_descriptors", lambda *_: going.wait(EVENT_TIMEOUT_S) and None)
     own, last = Syncs(), threading.Event()
     copied = (tmp_path / "0").resolve()
     copy = os.dup(descriptors[0])
@@ -94,7 +94,7 @@ def test_jobs_end_in_order_and_descriptors_are_closed_after_them(descriptors, tm
     assert heard == []
     own.start([], [], last.set)
     going.set()
-    assert last.wait(PATIENCE_S)
+    assert last.wait(EVENT_TIMEOUT_S)
     assert heard == ["first", "second"]
     assert times_open(copied) == 1
     copy = os.dup(descriptors[0])

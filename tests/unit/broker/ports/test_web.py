@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import pytest
 
 from ottla.broker.ports.web import ThreadWeb, fetch
-from tests.unfit_files import KINDS, WORDS
+from tests.irregular_files import KINDS, WORDS
 
 TIMEOUT_S = 30.0
 

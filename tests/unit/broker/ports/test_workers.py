@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.ports import workers as ports
 from ottla.broker.ports.workers import DeferredWorkers, ThreadWorkers
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 class Inbox:
@@ -24,7 +24,7 @@ class Inbox:
         self.ended.append((answer, failure))
 
     def wait(self):
-        assert self.there.acquire(timeout=PATIENCE_S)
+        assert self.there.acquire(timeout=EVENT_TIMEOUT_S)
         self.events.pop(0)()
         return self.ended[-1]
 
@@ -59,7 +59,7 @@ def test_an_exception_in_a_call_is_returned_and_the_worker_continues(inbox, work
 def test_slow_calls_do_not_hold_up_the_others(inbox, workers):
     blocked = threading.Event()
     for _ in range(3):
-        workers.start(lambda: blocked.wait(PATIENCE_S), inbox.on_end, slow=True)
+        workers.start(lambda: blocked.wait(EVENT_TIMEOUT_S), inbox.on_end, slow=True)
     workers.start(lambda: "quick", inbox.on_end, slow=False)
     assert inbox.wait()[0] == "quick"
     blocked.set()
@@ -71,12 +71,12 @@ def test_a_call_that_was_not_begun_can_be_taken_back(inbox, workers):
 
     def block():
         begun.set()
-        return blocked.wait(PATIENCE_S)
+        return blocked.wait(EVENT_TIMEOUT_S)
 
     first = workers.start(block, inbox.on_end, slow=True)
     second = workers.start(lambda: "second", inbox.on_end, slow=True)
     third = workers.start(lambda: "third", inbox.on_end, slow=True)
-    assert begun.wait(PATIENCE_S)
+    assert begun.wait(EVENT_TIMEOUT_S)
     assert second.cancel() and not first.cancel()
     blocked.set()
     assert [inbox.wait()[0] for _ in range(2)] == [True, "third"]
@@ -87,7 +87,7 @@ def test_there_are_no_more_threads_than_processors(inbox, workers):
     before = threading.active_count()
     blocked = threading.Event()
     for slow in (False, True) * 4:
-        workers.start(lambda: blocked.wait(PATIENCE_S), inbox.on_end, slow=slow)
+        workers.start(lambda: blocked.wait(EVENT_TIMEOUT_S), inbox.on_end, slow=slow)
     assert threading.active_count() - before <= 2
     blocked.set()
     for _ in range(8):

@@ -30,7 +30,7 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import is_flexible
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_internal_topic, create_topic, reserve_producer_ids
-from tests.stand_in import broker_of
+from tests.broker_stub import broker_of
 
 STATE_TOPIC = "__transaction_state"
 

@@ -27,14 +27,14 @@ class Client:
     """A producer of one transactional id, by raw requests. `producer` is (id, epoch)."""
 
     def __init__(self, parts, name="t"):
-        self.broker, self.name = parts, name
+        self.parts, self.name = parts, name
         answer = parts.ask(parts.coordinator.init_producer_id(name, 60_000))
         assert answer.error is E.NONE
         self.producer = (answer.producer_id, answer.producer_epoch)
 
     @property
     def state(self):
-        return self.broker.coordinator.describe(self.name).state
+        return self.parts.coordinator.describe(self.name).state
 
     def body(self, *places, version=12, sequence=0, epoch=None, producer_id=None, by_id=None):
         """Return a decoded Produce request with one transactional record per partition."""
@@ -46,17 +46,17 @@ class Client:
                 producer_epoch=self.producer[1] if epoch is None else epoch,
                 base_sequence=sequence,
                 transactional=True,
-                timestamp_ms=self.broker.clock.now_ms(),
+                timestamp_ms=self.parts.clock.now_ms(),
             )
             topics.setdefault(topic, []).append((index, memoryview(batch)))
         ids = []
         if version >= 13:
-            ids = [by_id or self.broker.cluster.topics[topic].topic_id for topic in topics]
+            ids = [by_id or self.parts.cluster.topics[topic].topic_id for topic in topics]
         named = [("" if ids else topic, rows) for topic, rows in topics.items()]
         return ProduceBody(self.name, -1, 1000, named, ids, 0)
 
     def begin_produce(self, *places, **more):
-        return self.broker.begin(PRODUCE, more.get("version", 12), self.body(*places, **more))
+        return self.parts.begin(PRODUCE, more.get("version", 12), self.body(*places, **more))
 
     def produce(self, *places, **more):
         """Produce and return an error per partition, or a single error if all are the same."""
@@ -77,13 +77,13 @@ class Client:
             group_instance_id=None,
             topics=[SimpleNamespace(name=topic, partitions=[row])],
         )
-        return self.broker.begin(TXN_OFFSET_COMMIT, version, body)
+        return self.parts.begin(TXN_OFFSET_COMMIT, version, body)
 
     def end(self, commit=True):
-        answer = self.broker.ask(self.broker.coordinator.end(self.name, *self.producer, commit, v2=True))
+        answer = self.parts.ask(self.parts.coordinator.end(self.name, *self.producer, commit, v2=True))
         if answer.error is E.NONE:
             self.producer = (answer.producer_id, answer.producer_epoch)
-        self.broker.clock.settle()
+        self.parts.clock.settle()
         return answer.error
 
 

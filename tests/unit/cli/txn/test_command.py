@@ -13,7 +13,7 @@ from ottla.cli.txn import cluster as asked
 from ottla.cli.txn.cluster import PARTITIONS_AT_ONCE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.txn.world import LEDGER, STATES, Partition, World, now_ms
 
 
@@ -333,7 +333,7 @@ def listener():
 
         yield serve
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(EVENT_TIMEOUT_S)
 
 
 TLS_ALERT = bytes([0x15, 3, 3, 0, 2, 2, 10])

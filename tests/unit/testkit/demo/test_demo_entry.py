@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 
 def run_demo(*arguments):
     command = [sys.executable, "-m", "ottla.demo", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S, check=False)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.testkit.kit import process
 from ottla.testkit.kit.process import BrokerFailed, BrokerProcess
-from tests.patience import PATIENCE_S
+from tests.timeout import EVENT_TIMEOUT_S
 
 STUCK = """
 import signal, sys, time
@@ -28,7 +28,7 @@ class Stuck(BrokerProcess):
         return [sys.executable, "-c", STUCK]
 
     def serves(self, ready=None):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while "serving" not in self.log_tail():
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -69,10 +69,10 @@ def serving(stuck, monkeypatch):
 def test_a_planned_restart_happens_once(serving):
     serving.plan_restart()
     os.kill(serving.pid, signal.SIGKILL)
-    assert serving.wait_ended(PATIENCE_S) == -signal.SIGKILL
+    assert serving.wait_ended(EVENT_TIMEOUT_S) == -signal.SIGKILL
     assert serving.starts == 2
     os.kill(serving.pid, signal.SIGKILL)
-    assert serving.wait_ended(PATIENCE_S) == -signal.SIGKILL
+    assert serving.wait_ended(EVENT_TIMEOUT_S) == -signal.SIGKILL
     assert (serving.starts, serving.pid) == (2, None)
 
 
@@ -100,4 +100,4 @@ def test_a_restart_that_fails_is_reported_to_the_test(serving, monkeypatch):
     os.kill(serving.pid, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(BrokerFailed, match=r"ended with 1:(?s:.*)no disk"):
-            serving.wait_ended(PATIENCE_S)
+            serving.wait_ended(EVENT_TIMEOUT_S)

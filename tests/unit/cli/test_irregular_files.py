@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from ottla import files
 from ottla.cli.main import main
-from tests.unfit_files import CASE, KINDS, LOG, TERABYTE, WORDS, failing_after, replace, write_log_directory
+from tests.irregular_files import CASE, KINDS, LOG, TERABYTE, WORDS, failing_after, replace, write_log_directory
 
 SECONDS = 60
 OF_THE_DIRECTORY = ("meta.properties", "recovery-point-offset-checkpoint", "replication-offset-checkpoint")

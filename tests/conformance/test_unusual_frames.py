@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.conformance.frames.record import ask_kafka
-from tests.odd_frames import answer_of, read_recording
+from tests.unusual_frames import answer_of, read_recording
 
 
 @pytest.mark.conformance

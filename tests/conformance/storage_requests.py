@@ -6,7 +6,7 @@ counts: each broker has words of its own for what the value should have been.
 
 import time
 
-from group_stage import TIMEOUT_S, part, request
+from group_requests import TIMEOUT_S, part, request
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey

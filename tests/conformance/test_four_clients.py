@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 import pytest
 from clients import eventually, start_client
 from dumps import differences, files_of, kafka_lines, ottla_lines
+from four_clients import CODECS, COMPACTED_TOPICS, GROUPS, OVERRIDES, TOPICS, WHOLE, Play
 from kafka import KafkaAdminClient
-from storage_play import CODECS, COMPACTED_TOPICS, GROUPS, OVERRIDES, TOPICS, WHOLE, Play
 from targets import Ottla
 from test_graduation import GraduatedKafka, graduate, list_transactions
 from test_written_files import dump

@@ -21,7 +21,7 @@ from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.reading import readable
 from ottla.testkit.scanner import scan_content
-from tests.odd_frames import read_recording
+from tests.unusual_frames import read_recording
 
 TABLE = [answer for answer in read_recording() if answer.row.count]
 EMPTY = [answer for answer in read_recording() if not answer.row.count]

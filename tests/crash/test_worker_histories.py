@@ -6,9 +6,9 @@ import time
 import pytest
 from aio_worker import AiokafkaWorker
 from clients import start_client
-from story import anomalies, entries, scan
 from targets import Ottla
 from test_kill import all_go_on, finish, look_for_everything
+from worker_histories import anomalies, entries, scan
 from workload import TOPICS, start_workers
 
 pytestmark = pytest.mark.slow

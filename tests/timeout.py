@@ -1,3 +1,3 @@
 """Timeout of tests for an expected event. It only ends hangs: a busy machine takes a minute to start a broker."""
 
-PATIENCE_S = 300
+EVENT_TIMEOUT_S = 300

@@ -5,7 +5,7 @@ from clients import lacks, start_client
 from scenario import Stage, eventually_equal
 from targets import OttlaByOptions
 
-from tests.ways_in import WAYS, Keys, make_user, of_java, options
+from tests.logins import WAYS, Keys, make_user, of_java, options
 
 KEPT = ["one", "two", "three"]
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.cli.main import main
-from tests.odd_numbers import COMMANDS, ODD, write_directory
+from tests.invalid_numbers import COMMANDS, ODD, write_directory
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from served import SERVE, fetch
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from tests.odd_numbers import CASE, PARTITION, STATE, write_directory
-from tests.patience import PATIENCE_S
-from tests.unfit_files import KINDS, WORDS
+from tests.invalid_numbers import CASE, PARTITION, STATE, write_directory
+from tests.irregular_files import KINDS, WORDS
+from tests.timeout import EVENT_TIMEOUT_S
 
 STAYS = ("--override", "log.dir.failure.exit=false")
 LAST = f"{PARTITION}/00000000000000000008"
@@ -76,7 +76,7 @@ def test_partition_is_offline_and_the_broker_stops(data, serve, name, kind):
 @pytest.mark.parametrize(("name", "kind"), OF_THE_START)
 def test_start_is_refused(data, name, kind):
     replace(data / name, kind)
-    done = subprocess.run([*SERVE, "--data-dir", data], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([*SERVE, "--data-dir", data], capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert f"{name}: {WORDS[kind]}" in done.stderr
@@ -85,7 +85,7 @@ def test_start_is_refused(data, name, kind):
 def test_recovery_meets_a_fifo(data):
     (data / ".kafka_cleanshutdown").unlink()
     replace(data / f"{LAST}.log", "fifo")
-    done = subprocess.run([*SERVE, "--data-dir", data], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([*SERVE, "--data-dir", data], capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert f"{os.fspath(data / LAST)}.log: is a FIFO" in done.stderr

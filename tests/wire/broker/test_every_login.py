@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
-from tests.ways_in import LISTENERS, WAYS, Keys, Way, make_user, of_aiokafka, of_confluent, of_kafka_python, options
+from tests.logins import LISTENERS, WAYS, Keys, Way, make_user, of_aiokafka, of_confluent, of_kafka_python, options
+from tests.timeout import EVENT_TIMEOUT_S
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from served import serving
 
-PATIENCE_MS = PATIENCE_S * 1000
+PATIENCE_MS = EVENT_TIMEOUT_S * 1000
 PAGE = Path(__file__).parents[3] / "docs" / "secure.md"
 KEPT = [b"%d" % number for number in range(10)]
 
@@ -61,25 +61,25 @@ def through_confluent(config, name):
 
     admin = AdminClient(config)
     admin.poll(0)  # a token is asked for in here
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(PATIENCE_S)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(EVENT_TIMEOUT_S)
     producer = confluent.Producer({**config, "transactional.id": name})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(EVENT_TIMEOUT_S)
     for values in ([b"dropped"], KEPT):
         producer.begin_transaction()
         for value in values:
             producer.produce(name, value)
-        producer.flush(PATIENCE_S)
+        producer.flush(EVENT_TIMEOUT_S)
         if values is KEPT:
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(EVENT_TIMEOUT_S)
         else:
-            producer.abort_transaction(PATIENCE_S)
+            producer.abort_transaction(EVENT_TIMEOUT_S)
     consumer = confluent.Consumer({**config, "group.id": name, "auto.offset.reset": "earliest"})
     consumer.subscribe([name])
-    found = [consumer.poll(PATIENCE_S).value() for _ in KEPT]
+    found = [consumer.poll(EVENT_TIMEOUT_S).value() for _ in KEPT]
     consumer.commit(asynchronous=False)
     consumer.close()
-    groups = {row.group_id for row in admin.list_consumer_groups().result(PATIENCE_S).valid}
-    return found, name in groups, name in admin.list_topics(timeout=PATIENCE_S).topics
+    groups = {row.group_id for row in admin.list_consumer_groups().result(EVENT_TIMEOUT_S).valid}
+    return found, name in groups, name in admin.list_topics(timeout=EVENT_TIMEOUT_S).topics
 
 
 def through_aiokafka(config, name):
@@ -101,7 +101,7 @@ def through_aiokafka(config, name):
             name, **config, group_id=name, auto_offset_reset="earliest", isolation_level="read_committed"
         )
         async with consumer:
-            found = [(await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value for _ in KEPT]
+            found = [(await asyncio.wait_for(consumer.getone(), EVENT_TIMEOUT_S)).value for _ in KEPT]
             await consumer.commit()
         groups = {group for group, *_ in await admin.list_consumer_groups()}
         topics = await admin.list_topics()

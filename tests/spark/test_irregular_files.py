@@ -12,9 +12,9 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from pyspark.errors import PySparkException
 
 from ottla.spark_jobs import alert
-from tests.odd_frames import bomb
-from tests.patience import PATIENCE_S
-from tests.unfit_files import CASE, KINDS, LOG, TERABYTE, WORDS, failing_after, replace, write_log_directory
+from tests.irregular_files import CASE, KINDS, LOG, TERABYTE, WORDS, failing_after, replace, write_log_directory
+from tests.timeout import EVENT_TIMEOUT_S
+from tests.unusual_frames import bomb
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,7 @@ MEMORY_LIMIT_KB = 300 * 1024
 
 @pytest.fixture(autouse=True)
 def _no_test_hangs():
-    with failing_after(PATIENCE_S):
+    with failing_after(EVENT_TIMEOUT_S):
         yield
 
 
@@ -161,7 +161,7 @@ print("processes", len(peaks), max(peaks.values(), default=0))
 def read_apart(root, *views):
     """Return a separate session's output for each view, failing on damage and reporting it, in bounded memory."""
     command = [sys.executable, "-c", READ, str(root), ",".join(views)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     *said, last = done.stdout.splitlines()
     if sys.platform == "linux":

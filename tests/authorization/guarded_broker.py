@@ -7,7 +7,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from tests.api.callers import FEW, batch, commit
 from tests.authorization.cell import DOTTED_TOPIC, GROUP, OPEN_TXN, OTHER_TOPIC, TOPIC, TXN, IdOf
-from tests.authorization.ways import SUPER_USERS, entries_of
+from tests.authorization.grants import SUPER_USERS, entries_of
 from tests.memory_broker import MemoryBroker
 
 HOST = "10.0.0.1"

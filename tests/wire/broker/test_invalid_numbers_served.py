@@ -9,8 +9,8 @@ from served import SERVE, create, fetch
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from tests.odd_numbers import CASE, END_OFFSET, ODD, write_directory
-from tests.patience import PATIENCE_S
+from tests.invalid_numbers import CASE, END_OFFSET, ODD, write_directory
+from tests.timeout import EVENT_TIMEOUT_S
 
 # Only one of each kind, because a start takes a second.
 REFUSED = (
@@ -73,7 +73,7 @@ def test_broker_refuses_in_one_line(data, name):
     assert odd.serve == "refuses"
     odd.change(data)
     before = {path: path.read_bytes() for path in data.rglob("*.log")}
-    done = subprocess.run([*SERVE, "--data-dir", data], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([*SERVE, "--data-dir", data], capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert odd.file in line and "put " in line
