@@ -43,7 +43,7 @@ class History:
     """Well-behaved producers on a compacted partition. `expected` is the records that must be left of theirs."""
 
     def __init__(self, logs, produce, transactor):
-        self.parts, self.produce, self.transactor = logs, produce, transactor
+        self.logs, self.produce, self.transactor = logs, produce, transactor
         self.partition = logs.partition(**SETTINGS)
         self.producers = {}
         self.number = 0
@@ -55,7 +55,7 @@ class History:
         return self.producers[producer_id]
 
     def step(self, action, *arguments):
-        self.parts.clock.ms += 7
+        self.logs.clock.ms += 7
         getattr(self, action)(*arguments)
 
     def records(self, keys):
@@ -63,19 +63,19 @@ class History:
         return [(key, b"%d" % self.number if has_value else None) for key, has_value in keys]
 
     def plain(self, _, keys, codec):
-        result = self.produce(self.partition, self.records(keys), compression=codec, timestamp_ms=self.parts.clock.ms)
+        result = self.produce(self.partition, self.records(keys), compression=codec, timestamp_ms=self.logs.clock.ms)
         assert result.error == 0
 
     def send(self, producer_id, keys, codec):
         result = self.producer(producer_id).send(
-            self.records(keys), compression=codec, timestamp_ms=self.parts.clock.ms
+            self.records(keys), compression=codec, timestamp_ms=self.logs.clock.ms
         )
         assert result.error == 0 and not result.duplicate
 
     def idempotent(self, producer_id, keys, codec):
         producer = self.producer(10 + producer_id)
         result = producer.send(
-            self.records(keys), compression=codec, transactional=False, timestamp_ms=self.parts.clock.ms
+            self.records(keys), compression=codec, transactional=False, timestamp_ms=self.logs.clock.ms
         )
         assert result.error == 0 and not result.duplicate
 
@@ -87,40 +87,40 @@ class History:
         assert producer.end(commit, transaction_version=2 if bump else 1).error == 0
 
     def clean(self, later_ms, keys_max):
-        self.parts.clock.ms += later_ms
-        partition, disk = self.partition, self.parts.disk
-        before, producers = scan_partition(self.parts.path()), state(partition)
-        was_dirty_from = self.parts.manager.first_dirty_offset(partition)
-        cleaner = LogCleaner(self.parts.manager, disk, self.parts.clock, self.parts.turns, keys_max * 200)
+        self.logs.clock.ms += later_ms
+        partition, disk = self.partition, self.logs.disk
+        before, producers = scan_partition(self.logs.path()), state(partition)
+        was_dirty_from = self.logs.manager.first_dirty_offset(partition)
+        cleaner = LogCleaner(self.logs.manager, disk, self.logs.clock, self.logs.turns, keys_max * 200)
         cleaner.start()
-        assert self.parts.bugs == [] and self.parts.manager.offline is None and partition.offline is None
-        end_offset = self.parts.manager.first_dirty_offset(partition)
+        assert self.logs.bugs == [] and self.logs.manager.offline is None and partition.offline is None
+        end_offset = self.logs.manager.first_dirty_offset(partition)
         assert end_offset <= min(before.last_stable_offset, partition.log.segments.active.base_offset)
-        after = scan_partition(self.parts.path())
+        after = scan_partition(self.logs.path())
         assert after.damages == []
         if end_offset == was_dirty_from:
             assert after == before
         else:
-            check_records(before, after, end_offset, self.parts.clock.ms)
+            check_records(before, after, end_offset, self.logs.clock.ms)
         assert state(partition) == producers
         assert partition.last_stable_offset == after.last_stable_offset == before.last_stable_offset
         assert committed_records(partition) == [record.offset for record in after.records("read_committed")]
         scanned = [(header.base_offset, header.last_offset) for header, _ in partition.scan(0)]
         assert scanned == [(batch.base_offset, batch.last_offset) for batch in after.batches]
-        assert not [name for name in disk.list(str(self.parts.path())) if name.endswith((".cleaned", ".swap"))]
+        assert not [name for name in disk.list(str(self.logs.path())) if name.endswith((".cleaned", ".swap"))]
 
     def stop(self):
-        self.parts.stop()
+        self.logs.stop()
         self.restart()
 
     def kill(self):
-        self.parts.kill()
+        self.logs.kill()
         self.restart()
 
     def restart(self):
         before = self.partition
-        self.parts.start()
-        self.partition = after = self.parts.partition(**SETTINGS)
+        self.logs.start()
+        self.partition = after = self.logs.partition(**SETTINGS)
         assert after.offline is None
         assert after.log_end_offset == before.log_end_offset
         assert after.last_stable_offset == before.last_stable_offset
