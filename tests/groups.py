@@ -1,39 +1,52 @@
 """Groups of tests that share a process, and their order, if pytest-xdist runs several processes: `pytest -n 2`.
 
-A group runs in one process, one test after the other. It is a file, so that what its fixtures keep is made once; or all
-that starts a JVM, so that there is one at a time, with all that compiles kernels, so that they are compiled once; or a
-test of the simulation, which shares nothing. What takes longest begins first; the short ones of the seeds fill the end.
+A group runs in one process, one test after the other. A group is one of these:
+- all tests that start a JVM, so that one JVM runs at a time;
+- all tests that compile kernels without a JVM, so that each kernel is compiled once;
+- the tests of `tests/wire/broker`, which share brokers;
+- a test of the simulation, which shares nothing;
+- any other file, so that its fixtures are made once.
+
+The longest groups begin first. The seeds are short and fill the end.
 """
 
 import pytest
 
-JVM = "jvm"
+JVM, KERNELS, BROKERS = "jvm", "kernels", "brokers"
 MARKS_OF_JVM = ("java", "maven", "spark")
 FILES_OF_JVM = (
     "tests/conformance/test_",
     "tests/conformance/compaction/",
     "tests/conformance/in_the_log/",
-    "tests/wire/broker/",
+    "tests/spark/",
+    "tests/wire/broker/test_configs_act.py",
     "tests/wire/test_kafka_reads_ours.py",
 )
 CASES_OF_JVM = ("[apache]", "[apache-")  # of a file whose other cases are for Ottla
-FOLDERS_OF_KERNELS = ("tests/audit/", "tests/scan/", "tests/spark/")
+FOLDERS = {"tests/audit/": KERNELS, "tests/scan/": KERNELS, "tests/wire/broker/": BROKERS}
+TURNS = (JVM, KERNELS, BROKERS)
 LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/")
 SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
 
 
 def group_of(nodeid):
     """The group of a test, by the name that pytest gives it."""
-    if nodeid.startswith(FILES_OF_JVM + FOLDERS_OF_KERNELS) or any(case in nodeid for case in CASES_OF_JVM):
+    if nodeid.startswith(FILES_OF_JVM) or any(case in nodeid for case in CASES_OF_JVM):
         return JVM
+    for folder, group in FOLDERS.items():
+        if nodeid.startswith(folder):
+            return group
     return nodeid if nodeid.startswith("tests/sim/") else nodeid.partition("::")[0]
 
 
 def turn_of(item):
     """Return the rank of a group: lower ranks run earlier."""
-    if group_of(item.nodeid) == JVM:
-        return 0
-    return 3 if item.nodeid.startswith(SEEDS) else 1 if item.nodeid.startswith(LONG_FOLDERS) else 2
+    group = group_of(item.nodeid)
+    if group in TURNS:
+        return TURNS.index(group)
+    if item.nodeid.startswith(SEEDS):
+        return len(TURNS) + 2
+    return len(TURNS) + (0 if item.nodeid.startswith(LONG_FOLDERS) else 1)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,7 +26,7 @@ from ottla.audit.checks.finding import Finding, in_order
 from ottla.audit.checks.history import NEVER, History
 from ottla.audit.checks.index import first_of_each_file
 from ottla.audit.checks.torn import Reached
-from ottla.audit.reach import Reach, end_of
+from ottla.audit.read_ends import ReadEnds, end_of
 from ottla.audit.tasks import RangeFacts
 from ottla.scan import events, states
 from ottla.scan.compiled.kernels import Longs
@@ -54,7 +54,7 @@ def judge(
     names = Counter(one.log.name for one in listed.values())
     partitions: list[PartitionAudit] = []
     idle = []
-    reach = Reach(request, listed, facts, known)
+    ends = ReadEnds(request, listed, facts, known)
     arrived_ms = request.now_ms - hanging.SETTLED_MS
 
     def settled_ms(one: "Listed") -> int:
@@ -62,7 +62,7 @@ def judge(
         return arrived_ms if one.log.path in changed else NEVER
 
     sure = {
-        index: _there(request, one, facts[index], min(reach.until_ms(index), settled_ms(one)))
+        index: _there(request, one, facts[index], min(ends.until_ms(index), settled_ms(one)))
         for index, one in listed.items()
     }
     # The marker of another partition may not be written yet.
@@ -71,7 +71,7 @@ def judge(
     ended_there = sure if known.whole else there
     across_partitions = across.judge(ambiguous.markers, there, known)
     for index, one in listed.items():
-        partition = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index), settled_ms(one))
+        partition = _Partition(request, one, facts[index], known, limits.get(index), ends.of(index), settled_ms(one))
         partition.findings += across_partitions.get(index, [])
         partition.ended_elsewhere = {
             open_one: bool(marker.number & 1)
@@ -80,12 +80,12 @@ def judge(
         }
         partitions.append(partition.audit())
         found += partition.findings if names[one.log.name] == 1 else name_directories(partition.findings, one.directory)
-        if reach.counts(index):
+        if ends.counts(index):
             idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
-    total = shape.merge(part.shape for index, parts in facts.items() if reach.counts(index) for part in parts)
+    total = shape.merge(part.shape for index, parts in facts.items() if ends.counts(index) for part in parts)
     certain = {name: state for name, state in known.states.items() if not known.doubts(name)}
     found += stale.findings(certain, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms)
-    counted = [_gather_transactions(one, facts[index], known) for index, one in listed.items() if reach.counts(index)]
+    counted = [_gather_transactions(one, facts[index], known) for index, one in listed.items() if ends.counts(index)]
     ended = once.count_once(counted)
     found += shape.findings(total, ended)
     return Audit(

@@ -19,7 +19,7 @@ from ottla.demo.audit import audit  # noqa: E402
 from ottla.demo.clients import (  # noqa: E402
     Broker,
     DemoClients,
-    StageError,
+    DemoFailed,
     own_broker,
     running_broker,
 )
@@ -44,25 +44,25 @@ def _play(broker: Broker, screen: Screen, with_audit: bool) -> None:
         facts.append(("data", f"{broker.data_dir} (segment files in Kafka's own format)"))
     facts.append(("clients", "kafka-python, unchanged"))
     screen.facts(facts)
-    stage = DemoClients(broker, screen)
+    clients = DemoClients(broker, screen)
     try:
-        stage.create_topics(TOPICS)
+        clients.create_topics(TOPICS)
         for story in STORIES:
-            _play_story(story, stage)
+            _play_story(story, clients)
         if with_audit and broker.data_dir is not None:
             audit(screen, broker.data_dir)
     finally:
-        stage.close()
+        clients.close()
 
 
-def _play_story(story: Callable[[DemoClients], None], stage: DemoClients) -> None:
+def _play_story(story: Callable[[DemoClients], None], clients: DemoClients) -> None:
     """Run a story. An exception counts as a failed claim, and the next story follows."""
     try:
-        story(stage)
+        story(clients)
     except BrokenPipeError:
         raise  # the output has no reader
     except Exception as error:
-        stage.screen.claim(False, f"the story failed: {type(error).__name__}: {error}")
+        clients.screen.claim(False, f"the story failed: {type(error).__name__}: {error}")
 
 
 def main() -> int:
@@ -83,7 +83,7 @@ def main() -> int:
             if broker.process is not None:
                 screen.line()
                 screen.claim(broker.stop(), "the broker stopped cleanly")
-    except (StageError, KafkaError, subprocess.TimeoutExpired) as error:
+    except (DemoFailed, KafkaError, subprocess.TimeoutExpired) as error:
         screen.line()
         screen.claim(False, str(error))
     except BrokenPipeError:

@@ -29,7 +29,7 @@ def _decode(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
 
 
-class StageError(Exception):
+class DemoFailed(Exception):
     """The demo cannot continue; the message is for the user."""
 
 
@@ -61,7 +61,7 @@ def running_broker(bootstrap: str, data_dir: Path | None) -> Broker:
     try:
         socket.create_connection((host, int(port)), timeout=3).close()
     except (OSError, ValueError) as error:
-        raise StageError(f"no broker at {bootstrap}: {error}") from error
+        raise DemoFailed(f"no broker at {bootstrap}: {error}") from error
     return Broker(bootstrap, data_dir)
 
 
@@ -79,7 +79,7 @@ def own_broker(keep: bool) -> Iterator[Broker]:
     try:
         while not ready_file.exists() or not ready_file.read_text().endswith("\n"):
             if process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
-                raise StageError(f"the broker did not start:\n{log_file.read_text()[-2000:]}")
+                raise DemoFailed(f"the broker did not start:\n{log_file.read_text()[-2000:]}")
             time.sleep(0.005)
         broker.ready_s = time.monotonic() - began
         broker.bootstrap = ready_file.read_text().split()[1].rpartition("//")[2]
@@ -159,7 +159,7 @@ class DemoClients:
                 for batch in consumer.poll(timeout_ms=100).values():
                     records += batch
                 if time.monotonic() > deadline:
-                    raise StageError(f"a {isolation_level} reader of {topic} does not reach the end offsets {ends}")
+                    raise DemoFailed(f"a {isolation_level} reader of {topic} does not reach the end offsets {ends}")
             return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def _reader(self, isolation_level: str) -> Any:

@@ -34,14 +34,14 @@ def _epoch(producer: object) -> str:
     return f"producer id {producer_id}, epoch {epoch}"
 
 
-def both_or_neither(stage: DemoClients) -> None:
-    screen = stage.screen
+def show_atomic_writes(clients: DemoClients) -> None:
+    screen = clients.screen
     screen.section(
         "Both or neither",
         f"order-processor-01 moves money for {ACCOUNT}. Each movement is a record in {LEDGER} and one in {AUDIT_LOG},",
         "in one transaction. The third overdraws the account: the block raises, and the transaction is aborted.",
     )
-    producer = stage.producer("order-processor-01")
+    producer = clients.producer("order-processor-01")
     screen.step("order-processor-01", f"init_transactions(): {_epoch(producer)}")
     for number, (amount, balance) in enumerate([("+100.00", 100), ("-40.00", 60), ("-90.00", -30), ("-10.00", 50)], 1):
         try:
@@ -55,22 +55,22 @@ def both_or_neither(stage: DemoClients) -> None:
         except InsufficientFunds as error:
             screen.step(f"transaction {number}", f"{amount:>8}  aborted: {error}", style="yellow")
     screen.line()
-    ledger = [record.value for record in stage.read(LEDGER)]
-    audit = [record.value for record in stage.read(AUDIT_LOG)]
-    written = len(stage.read(AUDIT_LOG, "read_uncommitted"))
+    ledger = [record.value for record in clients.read(LEDGER)]
+    audit = [record.value for record in clients.read(AUDIT_LOG)]
+    written = len(clients.read(AUDIT_LOG, "read_uncommitted"))
     screen.claim(ledger == ["+100.00", "-40.00", "-10.00"], f"{LEDGER} shows {', '.join(ledger)}")
     same = [line.split()[0] for line in audit] == ledger
     screen.claim(same and written == 4, f"{AUDIT_LOG} shows the same three; the aborted one is in the log only")
 
 
-def what_readers_see(stage: DemoClients) -> None:
-    screen = stage.screen
+def show_isolation_levels(clients: DemoClients) -> None:
+    screen = clients.screen
     screen.section(
         "What readers see",
         f"{STOCK} gets three records: one committed, one aborted, one in a transaction that is still open.",
         "Both kinds of consumer read the same log.",
     )
-    one, other = stage.producer("stock-keeper"), stage.producer("stock-counter")
+    one, other = clients.producer("stock-keeper"), clients.producer("stock-counter")
     with transaction(one):
         one.send(STOCK, key=ACCOUNT, value="committed")
     try:
@@ -81,42 +81,42 @@ def what_readers_see(stage: DemoClients) -> None:
         pass
     with transaction(one):
         one.send(STOCK, key=ACCOUNT, value="open").get(timeout=10)
-        seen = _fates(stage)
+        seen = _fates(clients)
         screen.bars(["open", "aborted", "committed"], list(seen.items()))
         screen.claim(seen["read_uncommitted"] == (1, 1, 1), "read_uncommitted sees everything: 1 1 1")
         screen.claim(seen["read_committed"] == (0, 0, 1), "read_committed sees only the committed record: 0 0 1")
         with transaction(other):
             other.send(STOCK, key=ACCOUNT, value="committed")
-        behind = _fates(stage)["read_committed"]
+        behind = _fates(clients)["read_committed"]
         screen.step("stock-counter", "commits one more record, after the open transaction")
         screen.claim(behind == (0, 0, 1), "it stays hidden: the last stable offset waits for the open transaction")
-    after = _fates(stage)["read_committed"]
+    after = _fates(clients)["read_committed"]
     screen.step("stock-keeper", "commits the open transaction", style="green")
     screen.claim(after == (1, 0, 2), "now both are visible, in the order of the log; the aborted one never appears")
 
 
-def _fates(stage: DemoClients) -> dict[str, tuple[int, int, int]]:
+def _fates(clients: DemoClients) -> dict[str, tuple[int, int, int]]:
     seen = {}
     for isolation_level in ("read_uncommitted", "read_committed"):
-        counts = Counter(record.value for record in stage.read(STOCK, isolation_level))
+        counts = Counter(record.value for record in clients.read(STOCK, isolation_level))
         seen[isolation_level] = (counts["open"], counts["aborted"], counts["committed"])
     return seen
 
 
-def a_lost_acknowledgement(stage: DemoClients) -> None:
-    screen = stage.screen
+def show_a_retry(clients: DemoClients) -> None:
+    screen = clients.screen
     screen.section(
         "A lost acknowledgement",
         "A proxy between producer and broker drops one answer to Produce: the record is in the log, the producer",
         "does not know, and sends it again. The same happens to a plain producer and to an idempotent one.",
     )
     rows: list[tuple[str, int, int, int]] = []
-    with ProxyServer(stage.broker.bootstrap) as proxy:
+    with ProxyServer(clients.broker.bootstrap) as proxy:
         for guarantee, topic, idempotent in (
             ("at least once", PAYMENTS_AT_LEAST_ONCE, False),
             ("exactly once", PAYMENTS, True),
         ):
-            producer = stage.producer(bootstrap=proxy.bootstrap, enable_idempotence=idempotent, retries=5)
+            producer = clients.producer(bootstrap=proxy.bootstrap, enable_idempotence=idempotent, retries=5)
             producer.send(topic, key=ACCOUNT, value="payment 1").get(timeout=10)
             before = proxy.requests["Produce"]
             fault = proxy.add(at="reply", api="Produce", do="drop")
@@ -125,27 +125,27 @@ def a_lost_acknowledgement(stage: DemoClients) -> None:
             producer.send(topic, key=ACCOUNT, value="payment 3").get(timeout=10)
             lost = fault.hits > 0 and sent == 2
             screen.claim(lost, f"{guarantee}: the answer to payment 2 was lost, and payment 2 was sent again")
-            copies = Counter(record.value for record in stage.read(topic, "read_uncommitted"))["payment 2"]
+            copies = Counter(record.value for record in clients.read(topic, "read_uncommitted"))["payment 2"]
             rows.append((guarantee, sent, copies, metadata.offset))
     screen.table(["guarantee", "sent", "in the log", "offset in the answer"], rows)
     screen.claim(rows[0][2] == 2, "without producer id and sequence the retry is a second payment")
     screen.claim(rows[1][2] == 1, "with them the broker knows the batch and answers with the offset it already has")
 
 
-def a_second_instance(stage: DemoClients) -> None:
-    screen = stage.screen
+def show_fencing(clients: DemoClients) -> None:
+    screen = clients.screen
     screen.section(
         "A second instance takes over",
         "The first instance of settlement-01 has written and not committed when a second one starts with the same",
         "transactional id. The first one then tries to continue.",
     )
-    first = stage.producer("settlement-01")
+    first = clients.producer("settlement-01")
     screen.step("first instance", f"writes to {LEDGER}: {_epoch(first)}")
     fenced: ProducerFenced | None = None
     try:
         with transaction(first):
             first.send(LEDGER, key=ACCOUNT, value="zombie").get(timeout=10)
-            second = stage.producer("settlement-01")
+            second = clients.producer("settlement-01")
             screen.step("second instance", f"init_transactions(): {_epoch(second)}")
             with transaction(second):
                 second.send(LEDGER, key=ACCOUNT, value="+5.00")
@@ -156,26 +156,26 @@ def a_second_instance(stage: DemoClients) -> None:
         screen.step("first instance", f"ProducerFenced: {str(error).split('. ')[0]}.", style="yellow")
     screen.line()
     screen.claim(fenced is not None and not fenced.retriable, "the first instance gets an error that is not retriable")
-    values = [record.value for record in stage.read(LEDGER)]
-    trail = [record.value for record in stage.read(AUDIT_LOG, "read_uncommitted")]
+    values = [record.value for record in clients.read(LEDGER)]
+    trail = [record.value for record in clients.read(AUDIT_LOG, "read_uncommitted")]
     alone = "+5.00" in values and "zombie" not in values
     screen.claim(alone, f"{LEDGER} has the second instance's record and not the first's")
     screen.claim("zombie" not in trail, f"no record of the zombie reached {AUDIT_LOG}")
 
 
-def consume_transform_produce(stage: DemoClients) -> None:
-    screen = stage.screen
+def show_consume_transform_produce(clients: DemoClients) -> None:
+    screen = clients.screen
     screen.section(
         "Consume, transform, produce",
         f"A loop reads {ORDERS}, writes {SETTLEMENTS}, and commits its positions in the same transaction. It fails in",
         "the middle once: the consumer goes back to the committed positions, and the loop repeats the records.",
     )
-    source = stage.producer()
+    source = clients.producer()
     for number in range(1, 9):
         source.send(ORDERS, key=ACCOUNT, value=f"order {number}", partition=number % 2)
     source.flush()
-    producer, consumer = stage.producer("settler-01"), stage.consumer(ORDERS, "settlement")
-    already = len(stage.read(SETTLEMENTS))
+    producer, consumer = clients.producer("settler-01"), clients.consumer(ORDERS, "settlement")
+    already = len(clients.read(SETTLEMENTS))
     settled, failed, idle = 0, False, 0
     while settled < 8 and idle < 20:
         records = [record for batch in consumer.poll(timeout_ms=500, max_records=3).values() for record in batch]
@@ -195,8 +195,8 @@ def consume_transform_produce(stage: DemoClients) -> None:
         except InsufficientFunds as error:
             screen.step("settler-01", f"{len(records)} orders written, then {error}: aborted, rewound", style="yellow")
     screen.line()
-    done = [record.value for record in stage.read(SETTLEMENTS)][already:]
-    tries = len(stage.read(SETTLEMENTS, "read_uncommitted")) - already
+    done = [record.value for record in clients.read(SETTLEMENTS)][already:]
+    tries = len(clients.read(SETTLEMENTS, "read_uncommitted")) - already
     expected = sorted(f"settled order {number}" for number in range(1, 9))
     screen.claim(sorted(done) == expected, f"8 orders, {len(done)} settlements, each exactly once")
     screen.claim(failed and tries > 8, f"the log holds {tries}: read_committed readers skip the aborted ones")
@@ -205,18 +205,18 @@ def consume_transform_produce(stage: DemoClients) -> None:
     screen.claim(behind == 0 and len(ends) == 2, "the group's committed positions are at the end of both partitions")
 
 
-def one_is_left_hanging(stage: DemoClients) -> None:
-    screen = stage.screen
+def leave_one_open(clients: DemoClients) -> None:
+    screen = clients.screen
     screen.section(
         "One transaction is left hanging",
         f"{HANGING_ID} writes to {SHIPMENTS} and then stops. Its timeout is ten minutes.",
         "It holds back the committed record of another producer.",
     )
     hanging, healthy = (
-        stage.producer(HANGING_ID, transaction_timeout_ms=_HANGING_TIMEOUT_MS),
-        stage.producer("shipper-01"),
+        clients.producer(HANGING_ID, transaction_timeout_ms=_HANGING_TIMEOUT_MS),
+        clients.producer("shipper-01"),
     )
-    before = len(stage.read(SHIPMENTS))
+    before = len(clients.read(SHIPMENTS))
     hanging.begin_transaction()
     hanging.send(SHIPMENTS, key=ACCOUNT, value="forgotten").get(timeout=10)
     with transaction(healthy):
@@ -224,16 +224,16 @@ def one_is_left_hanging(stage: DemoClients) -> None:
     screen.step(HANGING_ID, f"begins, writes, stops: {_epoch(hanging)}", style="yellow")
     screen.step("shipper-01", "writes and commits", style="green")
     screen.line()
-    visible = len(stage.read(SHIPMENTS)) - before
-    written = len(stage.read(SHIPMENTS, "read_uncommitted")) - before
+    visible = len(clients.read(SHIPMENTS)) - before
+    written = len(clients.read(SHIPMENTS, "read_uncommitted")) - before
     screen.claim(visible == 0 and written >= 2, "read_committed consumers get nothing, without any error")
 
 
 STORIES = (
-    both_or_neither,
-    what_readers_see,
-    a_lost_acknowledgement,
-    a_second_instance,
-    consume_transform_produce,
-    one_is_left_hanging,
+    show_atomic_writes,
+    show_isolation_levels,
+    show_a_retry,
+    show_fencing,
+    show_consume_transform_produce,
+    leave_one_open,
 )

@@ -113,13 +113,13 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("wrong", "error"), SEVERAL, ids=str)
-def test_of_several_errors_the_one_kafka_checks_first_is_returned(stage, wrong, error):
-    (row,) = create(stage, 7, topic(**wrong))
+def test_of_several_errors_the_one_kafka_checks_first_is_returned(shared_broker, wrong, error):
+    (row,) = create(shared_broker, 7, topic(**wrong))
     assert row.error_code == error
 
 
 @pytest.fixture(scope="module")
-def stage():
+def shared_broker():
     broker = MemoryBroker()
     for name in (LEDGER, "my.topic"):
         broker.create_topic(name)
@@ -130,13 +130,15 @@ def stage():
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize(("asked", "error"), BAD)
-def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_the_others_are_not(stage, asked, error, validate_only):
+def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_the_others_are_not(
+    shared_broker, asked, error, validate_only
+):
     version = VERSIONS[-1]
-    rows = create(stage, version, asked, topic("beside"), validate_only=True)
+    rows = create(shared_broker, version, asked, topic("beside"), validate_only=True)
     assert errors(rows) == {asked["name"]: error, "beside": E.NONE}
-    (row,) = create(stage, version, asked, validate_only=validate_only)
+    (row,) = create(shared_broker, version, asked, validate_only=validate_only)
     assert row.error_message and (row.num_partitions, row.replication_factor, row.topic_id) == (-1, -1, None)
-    assert not stage.has_changed()
+    assert not shared_broker.has_changed()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -225,8 +227,8 @@ UNPLACED = [
 
 
 @pytest.mark.parametrize(("wrong", "error", "message"), UNPLACED)
-def test_replicas_that_one_broker_cannot_have_are_refused_with_what_to_do(stage, caplog, wrong, error, message):
-    first, second = create(stage, 7, topic("first", **wrong), topic("second", **wrong))
+def test_replicas_that_one_broker_cannot_have_are_refused_with_what_to_do(shared_broker, caplog, wrong, error, message):
+    first, second = create(shared_broker, 7, topic("first", **wrong), topic("second", **wrong))
     assert (first.error_code, first.error_message) == (second.error_code, second.error_message) == (error, message)
     (line,) = [each for each in caplog.records if each.name == "ottla.broker.api.create_topics"]
     assert line.levelname == "WARNING"

@@ -38,7 +38,7 @@ class Ledger:
     def __init__(self, refuse, partitions=1, **configs):
         self.broker = MemoryBroker(producer_sequence_reuse_refuse=refuse, max_decompressed_message_bytes=1 << 25)
         (self.partition, *_) = self.broker.create_topic("ledger", partitions, **configs)
-        self.broker = self.broker.assembly.broker
+        self.parts = self.broker.assembly.broker
 
     def request(self, *batches, acks=-1, transactional_id=None):
         rows = [{"index": index, "records": data} for index, data in enumerate(batches)]
@@ -58,17 +58,17 @@ class Ledger:
         """Compare a duplicate with the batch at offset 0, up to the first yield."""
         started = []
         duplicate = Duplicate(self.partition, read_header(data), memoryview(data), AppendResult(E.NONE, 0, 0))
-        judged = duplicates.judge(self.broker, REQUEST, duplicate, [])
+        judged = duplicates.judge(self.parts, REQUEST, duplicate, [])
         turns = self.broker.turns
         turns.event(lambda: started.append(turns.start(judged, answers.append, self.broker.bugs.append)))
         return started[0]
 
     @property
     def counted(self):
-        return self.broker.metrics.differing_duplicates
+        return self.parts.metrics.differing_duplicates
 
     def holds_nothing(self):
-        return self.broker.long_work.is_idle and self.broker.memory.replies.held_bytes == 0
+        return self.parts.long_work.is_idle and self.parts.memory.replies.held_bytes == 0
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_a_log_that_changes_while_it_is_read_is_not_compared(monkeypatch, change
 def test_a_duplicate_that_exceeds_the_memory_is_not_compared(lines):
     ledger = Ledger(refuse=True)
     ledger.send(batch([(b"k", bytes(100_000))]))
-    ledger.broker.memory.replies.limit_bytes = 300_000
+    ledger.parts.memory.replies.limit_bytes = 300_000
     assert ledger.send(batch([(b"j", bytes(100_000))])) == (E.NONE, 0)
     assert ledger.holds_nothing()
 
@@ -298,7 +298,7 @@ def test_a_large_duplicate_is_compared_in_short_turns(kind, codec):
 def test_a_disconnect_during_a_comparison_frees_its_memory(kind, codec):
     """The client may disconnect after any number of events."""
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
-    broker, memory = ledger.broker, ledger.broker.memory.replies
+    broker, memory = ledger.broker, ledger.parts.memory.replies
     one, other = (batch(records, compression=codec) for records in BOMBS[kind])
     ledger.send(one)
     answers, held, events = [], 0, 0

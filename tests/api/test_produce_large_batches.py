@@ -26,13 +26,13 @@ from tests.memory_broker import MemoryBroker
 NOW = 1_700_000_000_000
 
 
-class Desk:
+class Rig:
     """Checks batches as Produce does; `run` takes all turns and returns their number."""
 
     def __init__(self):
         self.later, self.bugs, self.found = [], [], []
         self.turns = Turns(self.later.append, self.bugs.append)
-        self.broker = broker_of(
+        self.parts = broker_of(
             config=SimpleNamespace(max_decompressed_message_bytes=1 << 25),
             turns=self.turns,
             long_work=LongWork(self.turns, DeferredWorkers(self.later.append), 1 << 26),
@@ -42,26 +42,26 @@ class Desk:
         self.turns.event(lambda: self.turns.start(handler, self.found.append, self.bugs.append))
 
     def check(self, partition, records):
-        self.start(produce._check_records(self.broker, partition, memoryview(records)))
+        self.start(produce._check_records(self.parts, partition, memoryview(records)))
 
     def run(self):
         count = 1
         while self.later:
             self.turns.event(self.later.pop(0))
             count += 1
-        assert self.broker.long_work.is_idle
+        assert self.parts.long_work.is_idle
         return count
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def rig():
+    return Rig()
 
 
 @pytest.fixture
-def make_partition(tmp_path, desk):
+def make_partition(tmp_path, rig):
     clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: 0.0, call_later=lambda delay_ms, callback: None)
-    manager = LogManager(RealDisk(), clock, desk.turns, LogManagerConfig(str(tmp_path / "data")))
+    manager = LogManager(RealDisk(), clock, rig.turns, LogManagerConfig(str(tmp_path / "data")))
     manager.open()
     yield lambda settings: manager.open_partition("t", 0, bytes(range(16)), 0, settings)
     manager.abandon()
@@ -75,13 +75,13 @@ def large_batch(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
 
 
 @pytest.mark.parametrize("compression", NAMES)
-def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, compression):
+def test_a_large_batch_is_recompressed_before_its_append(rig, make_partition, compression):
     settings = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
     partition = make_partition(settings)
     data = large_batch(compression)
-    desk.check(partition, data)
-    turns = desk.run()
-    ((check, validated),) = desk.found
+    rig.check(partition, data)
+    turns = rig.run()
+    ((check, validated),) = rig.found
     assert turns > 4 and validated.settings is settings
     if compression == GZIP:
         assert validated.recompressed is None
@@ -96,23 +96,23 @@ def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, c
         ]
 
 
-def test_a_batch_validated_for_an_old_codec_is_recompressed(desk, make_partition):
+def test_a_batch_validated_for_an_old_codec_is_recompressed(rig, make_partition):
     partition = make_partition(LogConfig(max_message_bytes=1 << 25, compression_type="gzip"))
     data = large_batch(0)
-    desk.check(partition, data)
-    desk.run()
-    ((check, validated),) = desk.found
+    rig.check(partition, data)
+    rig.run()
+    ((check, validated),) = rig.found
     partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="zstd")
     assert partition.append_from_client(check, memoryview(data), validated).error is E.NONE
     assert NAMES[read_header(partition.read(0, 1 << 25).records).compression] == "zstd"
 
 
-def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partition):
+def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(rig, make_partition):
     data = build_batch([(b"k", bytes(1000))] * 2_500, timestamp_ms=NOW, compression=GZIP)
     partition = make_partition(LogConfig(compression_type="uncompressed"))
-    desk.check(partition, data)
-    desk.run()
-    ((check, validated),) = desk.found
+    rig.check(partition, data)
+    rig.run()
+    ((check, validated),) = rig.found
     assert not isinstance(validated.recompressed, bytearray), "what will not be written is not kept"
     assert partition.append_from_client(check, memoryview(data), validated).error is E.MESSAGE_TOO_LARGE
 
@@ -124,58 +124,58 @@ def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partit
         ({"timestamp_before_max_ms": 1}, {"timestamp_ms": 5}, E.INVALID_TIMESTAMP),
     ],
 )
-def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, settings, content, error):
+def test_bad_records_of_a_large_batch_are_found_in_steps(rig, make_partition, settings, content, error):
     partition = make_partition(LogConfig(max_message_bytes=1 << 25, **settings))
     data = large_batch(GZIP, **content)
-    desk.check(partition, data)
-    assert desk.run() > 2
-    ((check, validated),) = desk.found
+    rig.check(partition, data)
+    assert rig.run() > 2
+    ((check, validated),) = rig.found
     result = partition.append_from_client(check, memoryview(data), validated)
     assert result.error is error and len(result.record_errors) == MAX_RECORD_ERRORS
     assert partition.log_end_offset == 0
 
 
 @pytest.mark.parametrize(("claimed", "cost_us"), [(50, 50 * RECORD_US), (-(2**31), 0), (1_000, 0)])
-def test_an_immediate_check_charges_per_record_unless_the_count_is_false(desk, make_partition, claimed, cost_us):
+def test_an_immediate_check_charges_per_record_unless_the_count_is_false(rig, make_partition, claimed, cost_us):
     partition = make_partition(LogConfig())
     data = large_batch(0, count=50)
     data = assemble(
         read_header(data)._replace(record_count=claimed, last_offset_delta=max(claimed - 1, -1)), data[HEADER_SIZE:]
     )
-    desk.broker.cluster = SimpleNamespace(
+    rig.parts.cluster = SimpleNamespace(
         partition=lambda topic, index: partition, is_unopened=lambda topic, index: False
     )
-    before_us = desk.turns.charged_us
-    write = produce._check(desk.broker, 11, "t", bytes(16), 0, memoryview(data))
+    before_us = rig.turns.charged_us
+    write = produce._check(rig.parts, 11, "t", bytes(16), 0, memoryview(data))
     assert write.is_ready and (write.error is E.NONE) == (claimed == 50)
-    assert desk.turns.charged_us - before_us == cost_us
+    assert rig.turns.charged_us - before_us == cost_us
 
 
-def test_a_short_batch_is_checked_and_recompressed_within_one_turn(desk, make_partition):
+def test_a_short_batch_is_checked_and_recompressed_within_one_turn(rig, make_partition):
     partition = make_partition(LogConfig(compression_type="gzip"))
     data = large_batch(0, count=50)
-    desk.check(partition, data)
-    assert desk.run() == 1
-    ((check, validated),) = desk.found
+    rig.check(partition, data)
+    assert rig.run() == 1
+    ((check, validated),) = rig.found
     assert partition.append_from_client(check, memoryview(data), validated).error is E.NONE
     assert read_header(partition.read(0, 1 << 20).records).compression == GZIP
 
 
-def test_recompression_for_changed_settings_runs_in_a_worker(desk, make_partition, monkeypatch):
+def test_recompression_for_changed_settings_runs_in_a_worker(rig, make_partition, monkeypatch):
     partition = make_partition(LogConfig(max_message_bytes=1 << 25))
     data = large_batch(0)
-    desk.check(partition, data)
-    desk.run()
-    ((check, validated),) = desk.found
-    desk.found.clear()
+    rig.check(partition, data)
+    rig.run()
+    ((check, validated),) = rig.found
+    rig.found.clear()
     partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="zstd")
     write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, validated)
     monkeypatch.setattr(produce, "_verify", lambda parts, request, write: E.NONE)
-    desk.start(produce._append_all(desk.broker, None, [write], {}))
+    rig.start(produce._append_all(rig.parts, None, [write], {}))
     assert partition.log_end_offset == 0, "a worker is at it"
     partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
-    desk.run()
-    assert desk.found[0][0].error is E.NONE
+    rig.run()
+    assert rig.found[0][0].error is E.NONE
     assert read_header(partition.read(0, 1 << 25).records).compression == GZIP
 
 

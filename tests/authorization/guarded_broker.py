@@ -54,14 +54,14 @@ def fill_ids(value, id_of):
     return [fill_ids(row, id_of) for row in value] if isinstance(value, list) else value
 
 
-class Stage:
+class GuardedBroker:
     """A broker for all cells: the request of a cell does not change the answers to others."""
 
     def __init__(self):
         self.broker = MemoryBroker(**FEW)
-        self.broker = self.broker.assembly.broker
+        self.parts = self.broker.assembly.broker
         self._clients = {}
-        furnish(self.broker, self.broker.config.transaction_max_timeout_ms)
+        furnish(self.broker, self.parts.config.transaction_max_timeout_ms)
 
     def play(self, cell, way):
         """Return `cell.read` of the answer; None if the connection was closed instead."""
@@ -75,18 +75,18 @@ class Stage:
             self.broker.call(key, version, **fields)
         client = self._client(principal)
         client.replies.clear()
-        self.broker.authorizer = authorizer
+        self.parts.authorizer = authorizer
         try:
             client.send(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
             self.broker.advance()
         finally:
-            self.broker.authorizer = None
+            self.parts.authorizer = None
         if client.closed:
             del self._clients[principal]
         return client.replies
 
     def _id_of(self, topic):
-        return UUID(bytes=self.broker.cluster.topics[topic].topic_id)
+        return UUID(bytes=self.parts.cluster.topics[topic].topic_id)
 
     def _client(self, principal):
         """Return the connection of the principal, which is opened once."""

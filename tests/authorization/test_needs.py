@@ -6,7 +6,7 @@ from ottla.broker.api.authorization import need_of
 from ottla.broker.api.table import TABLE
 from ottla.protocol.errors import NO_ERROR
 from tests.authorization.cells import CELLS
-from tests.authorization.guarded_broker import Stage
+from tests.authorization.guarded_broker import GuardedBroker
 
 WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "ConsumerGroupHeartbeat"}
 """APIs that every connected client may use, and APIs that are refused to all."""
@@ -57,10 +57,10 @@ class Recorder:
 
 @pytest.mark.parametrize("answer", [True, False], ids=["allowed", "denied"])
 def test_a_handler_checks_only_rights_listed_in_the_table(answer):
-    stage = Stage()
+    guarded_broker = GuardedBroker()
     for cell in CELLS:
         recorder = Recorder(answer)
-        stage.ask(cell, "User:alice", recorder)
+        guarded_broker.ask(cell, "User:alice", recorder)
         assert recorder.asked, cell.name
         unsaid = {need for need in recorder.asked if need.error is not NO_ERROR} - {*TABLE[cell.api_key].needs}
         assert not unsaid, cell.name

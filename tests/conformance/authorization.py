@@ -77,8 +77,8 @@ class Caller:
         self._connection.close()
 
 
-class RemoteStage:
-    """As `tests.authorization.guarded_broker.Stage`, on a broker at these ports."""
+class RemoteBroker:
+    """As `tests.authorization.guarded_broker.GuardedBroker`, on a broker at these ports."""
 
     def __init__(self, plaintext_port, sasl_port):
         self.port, self._port = plaintext_port, sasl_port

@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from clients import start_client
-from scenario import STEPS, Stage
+from scenario import STEPS, StepContext
 from targets import TARGETS
 
 
@@ -59,7 +59,7 @@ def data_dir(ensemble):
         client = ensemble.client("ottla", "kafka-python")
         for step in STEPS:
             if step.needs not in client.missing:
-                step(Stage(client, step.__name__.replace("_", "-")))
+                step(StepContext(client, step.__name__.replace("_", "-")))
     ensemble.close_clients()
     broker = ensemble.brokers.pop("ottla")
     assert broker.stop() == 0, broker.log_tail()

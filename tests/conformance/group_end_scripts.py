@@ -9,204 +9,204 @@ def subscription(*topics):
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff" * 4
 
 
-def groups_begin(stage):
-    stage.join(protocol_type="")
-    stage.describe()
-    stage.list()
-    stage.read_log()
-    stage.commit(member_id="who", generation=3)
-    stage.heartbeat("who", 0)
-    asked = stage.join()
-    stage.leave((asked.member_id, None))
-    stage.describe()
-    first = stage.enter().member_id
-    stage.read_log()
-    stage.sync(first, 1, [(first, b"A")])
-    stage.leave((first, None))
-    stage.commit()
-    stage.describe()
-    stage.read_log()
+def groups_begin(requests):
+    requests.join(protocol_type="")
+    requests.describe()
+    requests.list()
+    requests.read_log()
+    requests.commit(member_id="who", generation=3)
+    requests.heartbeat("who", 0)
+    asked = requests.join()
+    requests.leave((asked.member_id, None))
+    requests.describe()
+    first = requests.enter().member_id
+    requests.read_log()
+    requests.sync(first, 1, [(first, b"A")])
+    requests.leave((first, None))
+    requests.commit()
+    requests.describe()
+    requests.read_log()
 
 
-def group_of_a_reserved_id(stage):
-    stage.join()
-    stage.describe()
-    stage.list()
-    stage.read_log()
-    stage.commit(generation=0)
-    stage.commit()
-    stage.read_log()
+def group_of_a_reserved_id(requests):
+    requests.join()
+    requests.describe()
+    requests.list()
+    requests.read_log()
+    requests.commit(generation=0)
+    requests.commit()
+    requests.read_log()
 
 
-def group_of_a_static_member(stage):
-    stage.join(instance="i")
-    stage.read_log()
-    stage.leave(("", "i"))
-    stage.read_log()
+def group_of_a_static_member(requests):
+    requests.join(instance="i")
+    requests.read_log()
+    requests.leave(("", "i"))
+    requests.read_log()
 
 
-def group_of_commits_that_failed(stage):
+def group_of_commits_that_failed(requests):
     """Kafka's DescribeGroups does not see it before something is written to the same partition."""
-    stage.commit([(stage.topic, [(0, 1, LONG + "x")])])
-    stage.commit(generation=0)
-    stage.commit(member_id="who", generation=0)
-    stage.read_log()
+    requests.commit([(requests.topic, [(0, 1, LONG + "x")])])
+    requests.commit(generation=0)
+    requests.commit(member_id="who", generation=0)
+    requests.read_log()
 
 
-def group_of_an_aborted_commit(stage):
-    producer = stage.producer()
-    stage.add_offsets(producer)
-    stage.commit_in_transaction(producer)
-    stage.describe()
-    stage.end(producer, False)
-    stage.describe()
-    stage.list()
-    stage.commit(generation=0)
-    stage.add_offsets(producer)
-    stage.commit_in_transaction(producer, caller=(0, "", None))
-    stage.commit_in_transaction(producer, caller=(1, "who", None))
-    stage.end(producer, False)
-    stage.read_log()
+def group_of_an_aborted_commit(requests):
+    producer = requests.producer()
+    requests.add_offsets(producer)
+    requests.commit_in_transaction(producer)
+    requests.describe()
+    requests.end(producer, False)
+    requests.describe()
+    requests.list()
+    requests.commit(generation=0)
+    requests.add_offsets(producer)
+    requests.commit_in_transaction(producer, caller=(0, "", None))
+    requests.commit_in_transaction(producer, caller=(1, "who", None))
+    requests.end(producer, False)
+    requests.read_log()
 
 
-def group_of_a_commit_that_was_refused(stage):
-    producer = stage.producer()
-    stage.commit_in_transaction(producer)
-    stage.describe()
-    stage.commit(generation=0)
-    stage.read_log()
+def group_of_a_commit_that_was_refused(requests):
+    producer = requests.producer()
+    requests.commit_in_transaction(producer)
+    requests.describe()
+    requests.commit(generation=0)
+    requests.read_log()
 
 
-def delete_what_is_not_there(stage):
+def delete_what_is_not_there(requests):
     for version in range(3):
-        stage.delete_group(version=version)
-    stage.delete_group("", stage.group, stage.group, "another")
-    stage.delete_offsets()
-    stage.delete_offsets(group="")
-    stage.delete_offsets([("no-such-topic", [0])])
-    stage.read_log()
+        requests.delete_group(version=version)
+    requests.delete_group("", requests.group, requests.group, "another")
+    requests.delete_offsets()
+    requests.delete_offsets(group="")
+    requests.delete_offsets([("no-such-topic", [0])])
+    requests.read_log()
 
 
-def delete_groups_of_nobody(stage):
-    topic = stage.topic
-    stage.commit([(topic, [(0, 5, ""), (1, 6, "")])])
-    stage.delete_group("another", stage.group, stage.group)
-    stage.delete_group()
-    stage.describe()
-    stage.list()
-    stage.fetch(None)
-    stage.commit(generation=0)
-    stage.read_log(ordered=False)
-    stage.commit([(topic, [(1, 7, "")])])
-    stage.fetch()
+def delete_groups_of_nobody(requests):
+    topic = requests.topic
+    requests.commit([(topic, [(0, 5, ""), (1, 6, "")])])
+    requests.delete_group("another", requests.group, requests.group)
+    requests.delete_group()
+    requests.describe()
+    requests.list()
+    requests.fetch(None)
+    requests.commit(generation=0)
+    requests.read_log(ordered=False)
+    requests.commit([(topic, [(1, 7, "")])])
+    requests.fetch()
     for version in range(3):
-        stage.delete_group(version=version)
-        stage.commit()
-    stage.read_log(ordered=False)
+        requests.delete_group(version=version)
+        requests.commit()
+    requests.read_log(ordered=False)
 
 
-def delete_groups_of_members(stage):
-    asked = stage.join()
-    stage.delete_group()
-    stage.join(asked.member_id)
-    first = stage.enter().member_id
-    stage.delete_group()
-    stage.sync(first, 1, [(first, b"A")])
-    stage.commit(member_id=first, generation=1)
-    stage.delete_group()
-    stage.join(instance="i", protocol_type="connect")
-    stage.leave((first, None))
-    stage.delete_group()
-    stage.heartbeat(first, 1)
-    stage.read_log(ordered=False)
+def delete_groups_of_members(requests):
+    asked = requests.join()
+    requests.delete_group()
+    requests.join(asked.member_id)
+    first = requests.enter().member_id
+    requests.delete_group()
+    requests.sync(first, 1, [(first, b"A")])
+    requests.commit(member_id=first, generation=1)
+    requests.delete_group()
+    requests.join(instance="i", protocol_type="connect")
+    requests.leave((first, None))
+    requests.delete_group()
+    requests.heartbeat(first, 1)
+    requests.read_log(ordered=False)
 
 
-def delete_a_group_of_pending_offsets(stage):
-    topic = stage.topic
-    producer = stage.producer()
-    stage.add_offsets(producer)
-    stage.commit([(topic, [(0, 1, "")])])
-    stage.commit_in_transaction(producer, [(topic, [(0, 7, ""), (1, 8, "")])])
-    stage.delete_group()
-    stage.describe()
-    stage.fetch(None)
-    stage.fetch(stable=True)
-    stage.end(producer, True)
-    stage.fetch(None, stable=True)
-    stage.describe()
-    stage.commit(generation=0)
-    stage.read_log(ordered=False)
+def delete_a_group_of_pending_offsets(requests):
+    topic = requests.topic
+    producer = requests.producer()
+    requests.add_offsets(producer)
+    requests.commit([(topic, [(0, 1, "")])])
+    requests.commit_in_transaction(producer, [(topic, [(0, 7, ""), (1, 8, "")])])
+    requests.delete_group()
+    requests.describe()
+    requests.fetch(None)
+    requests.fetch(stable=True)
+    requests.end(producer, True)
+    requests.fetch(None, stable=True)
+    requests.describe()
+    requests.commit(generation=0)
+    requests.read_log(ordered=False)
 
 
-def delete_offsets_of_nobody(stage):
-    topic = stage.topic
-    producer = stage.producer()
-    stage.add_offsets(producer)
-    stage.commit([(topic, [(0, 5, ""), (1, 6, "")])])
-    stage.delete_offsets([(topic, [0, 7]), ("no-such-topic", [0])])
-    stage.fetch()
-    stage.delete_offsets([(topic, [0])])
-    stage.delete_offsets([("no-such-topic", [0])])
-    stage.delete_offsets([(topic, [])])
-    stage.delete_offsets([])
-    stage.commit_in_transaction(producer, [(topic, [(0, 7, ""), (1, 8, "")])])
-    stage.delete_offsets([(topic, [0])])
-    stage.fetch(stable=True)
-    stage.end(producer, True)
-    stage.fetch(stable=True)
-    stage.delete_offsets()
-    stage.describe()
-    stage.commit(generation=0)
-    stage.read_log(ordered=False)
+def delete_offsets_of_nobody(requests):
+    topic = requests.topic
+    producer = requests.producer()
+    requests.add_offsets(producer)
+    requests.commit([(topic, [(0, 5, ""), (1, 6, "")])])
+    requests.delete_offsets([(topic, [0, 7]), ("no-such-topic", [0])])
+    requests.fetch()
+    requests.delete_offsets([(topic, [0])])
+    requests.delete_offsets([("no-such-topic", [0])])
+    requests.delete_offsets([(topic, [])])
+    requests.delete_offsets([])
+    requests.commit_in_transaction(producer, [(topic, [(0, 7, ""), (1, 8, "")])])
+    requests.delete_offsets([(topic, [0])])
+    requests.fetch(stable=True)
+    requests.end(producer, True)
+    requests.fetch(stable=True)
+    requests.delete_offsets()
+    requests.describe()
+    requests.commit(generation=0)
+    requests.read_log(ordered=False)
 
 
-def delete_offsets_of_consumers(stage):
-    other = f"other-of-{stage.group}"
-    stage.create_topic(other)
-    topics = [(stage.topic, [0]), (other, [0, 1])]
-    rows = [(stage.topic, [(0, 5, "")]), (other, [(0, 6, ""), (1, 7, "")])]
-    ours = [("range", subscription(stage.topic))]
-    asked = stage.join(protocols=ours)
-    stage.commit(rows)
-    stage.delete_offsets(topics)
-    first = stage.join(asked.member_id, protocols=ours).member_id
-    stage.delete_offsets(topics)
-    stage.sync(first, 1, [(first, b"A")])
-    stage.commit(rows, member_id=first, generation=1)
-    stage.delete_offsets(topics)
-    stage.fetch(None)
-    waiting = stage.post_join(first, protocols=[("range", subscription(other))])
-    stage.read_join(waiting)
-    stage.delete_offsets(topics)
-    stage.sync(first, 2, [(first, b"A")])
-    stage.commit(rows, member_id=first, generation=2)
-    stage.delete_offsets(topics)
-    stage.leave((first, None))
-    stage.delete_offsets(topics)
-    stage.fetch(None)
-    stage.read_log(ordered=False)
+def delete_offsets_of_consumers(requests):
+    other = f"other-of-{requests.group}"
+    requests.create_topic(other)
+    topics = [(requests.topic, [0]), (other, [0, 1])]
+    rows = [(requests.topic, [(0, 5, "")]), (other, [(0, 6, ""), (1, 7, "")])]
+    ours = [("range", subscription(requests.topic))]
+    asked = requests.join(protocols=ours)
+    requests.commit(rows)
+    requests.delete_offsets(topics)
+    first = requests.join(asked.member_id, protocols=ours).member_id
+    requests.delete_offsets(topics)
+    requests.sync(first, 1, [(first, b"A")])
+    requests.commit(rows, member_id=first, generation=1)
+    requests.delete_offsets(topics)
+    requests.fetch(None)
+    waiting = requests.post_join(first, protocols=[("range", subscription(other))])
+    requests.read_join(waiting)
+    requests.delete_offsets(topics)
+    requests.sync(first, 2, [(first, b"A")])
+    requests.commit(rows, member_id=first, generation=2)
+    requests.delete_offsets(topics)
+    requests.leave((first, None))
+    requests.delete_offsets(topics)
+    requests.fetch(None)
+    requests.read_log(ordered=False)
 
 
-def delete_offsets_of_members_of_whom_one_cannot_tell(stage):
-    first = stage.enter().member_id
-    stage.sync(first, 1, [(first, b"A")])
-    stage.commit(member_id=first, generation=1)
-    stage.delete_offsets()
-    stage.fetch()
-    stage.leave((first, None))
-    stage.delete_offsets()
-    stage.fetch()
+def delete_offsets_of_members_of_whom_one_cannot_tell(requests):
+    first = requests.enter().member_id
+    requests.sync(first, 1, [(first, b"A")])
+    requests.commit(member_id=first, generation=1)
+    requests.delete_offsets()
+    requests.fetch()
+    requests.leave((first, None))
+    requests.delete_offsets()
+    requests.fetch()
 
 
-def delete_offsets_of_members_that_are_no_consumers(stage):
-    first = stage.enter(protocol_type="connect").member_id
-    stage.delete_offsets()
-    stage.sync(first, 1, [(first, b"A")], protocol_type="connect")
-    stage.commit(member_id=first, generation=1)
-    stage.delete_offsets()
-    stage.leave((first, None))
-    stage.delete_offsets()
-    stage.fetch()
+def delete_offsets_of_members_that_are_no_consumers(requests):
+    first = requests.enter(protocol_type="connect").member_id
+    requests.delete_offsets()
+    requests.sync(first, 1, [(first, b"A")], protocol_type="connect")
+    requests.commit(member_id=first, generation=1)
+    requests.delete_offsets()
+    requests.leave((first, None))
+    requests.delete_offsets()
+    requests.fetch()
 
 
 SCRIPTS = [

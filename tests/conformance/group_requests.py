@@ -39,7 +39,7 @@ def part(api_key, path, /, **fields):
     return holder(**fields)
 
 
-class Stage:
+class GroupRequests:
     """A broker, a group, and the transcript so far. `topic` has two partitions."""
 
     def __init__(self, bootstrap, group, topic):
@@ -394,7 +394,7 @@ class Stage:
         self._tell_rows("delete offsets", reply.topics)
 
     def delete_group(self, *groups, version=2):
-        """Groups by name, the stage's own without one."""
+        """Groups by name, the requests's own without one."""
         reply = self.main.send(request(ApiKey.DELETE_GROUPS, groups_names=list(groups or [self.group])), version)
         rows = sorted((row.group_id, ErrorCode(row.error_code).name) for row in reply.results)
         self.tell(f"delete group v{version}", rows)

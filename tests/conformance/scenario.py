@@ -1,7 +1,7 @@
 """The scenario: what transactions, idempotence, isolation and groups must look like from outside, written once.
 
-Each step takes a `Stage`: a client library (clients.py), a broker's address, and names of its own. The same steps run
-against Ottla and against a real Apache Kafka, so what they assert is Kafka's behaviour and not our reading of it.
+Each step takes a `StepContext`: a client library (clients.py), a broker's address, and names of its own. The same
+steps run against Ottla and Apache Kafka, so that they assert Kafka's behaviour and not our reading of it.
 A step that needs something a client library lacks names it with `@needs`, and is skipped visibly for that client.
 """
 
@@ -16,7 +16,7 @@ STEPS = []
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class Stage:
+class StepContext:
     """The client of a step, and topic, group and transactional ids that no other step uses."""
 
     def __init__(self, client: Client, step: str):
@@ -55,65 +55,65 @@ def catch_refusal(call, *args, **options):
 
 
 @step
-def create_and_delete_topics(stage):
-    kept, dropped = stage.topics("kept", "dropped", partitions=3)
-    with stage.producer() as producer:
+def create_and_delete_topics(context):
+    kept, dropped = context.topics("kept", "dropped", partitions=3)
+    with context.producer() as producer:
         producer.send(dropped, "before deletion", partition=2)
-    stage.client.delete_topics([dropped])
-    eventually(lambda: dropped not in stage.client.topics(), "the deleted topic is gone")
-    assert kept in stage.client.topics()
-    assert stage.client.values([kept]) == []
+    context.client.delete_topics([dropped])
+    eventually(lambda: dropped not in context.client.topics(), "the deleted topic is gone")
+    assert kept in context.client.topics()
+    assert context.client.values([kept]) == []
 
 
 @step
-def a_topic_created_again_starts_empty(stage):
-    topic = stage.topics("again")
-    with stage.producer() as producer:
+def a_topic_created_again_starts_empty(context):
+    topic = context.topics("again")
+    with context.producer() as producer:
         producer.send(topic, "first life", "first life too")
-    stage.client.delete_topics([topic])
-    eventually(lambda: topic not in stage.client.topics(), "the deleted topic is gone")
-    stage.client.create_topics([topic])
-    with stage.producer() as producer:
+    context.client.delete_topics([topic])
+    eventually(lambda: topic not in context.client.topics(), "the deleted topic is gone")
+    context.client.create_topics([topic])
+    with context.producer() as producer:
         assert producer.send(topic, "second life") == [0]
-    assert stage.client.values([topic]) == ["second life"]
+    assert context.client.values([topic]) == ["second life"]
 
 
 @step
-def a_commit_shows_both_topics_or_neither(stage):
-    ledger, audit = stage.topics("financial-ledger", "audit-log", partitions=2)
-    with stage.producer("order-processor-01") as producer:
+def a_commit_shows_both_topics_or_neither(context):
+    ledger, audit = context.topics("financial-ledger", "audit-log", partitions=2)
+    with context.producer("order-processor-01") as producer:
         producer.begin()
         offsets = producer.send(ledger, "debit 100", "credit 100", key="Account-123", partition=1)
         offsets += producer.send(audit, "transfer 100", key="Account-123", partition=0)
         assert offsets == [0, 1, 0]
-        assert stage.client.values([ledger, audit]) == []
+        assert context.client.values([ledger, audit]) == []
         producer.commit()
         expected = ["credit 100", "debit 100", "transfer 100"]
-        eventually_equal(lambda: stage.client.values([ledger, audit]), expected)
-        records = stage.client.read([ledger])
+        eventually_equal(lambda: context.client.values([ledger, audit]), expected)
+        records = context.client.read([ledger])
         assert [(r.partition, r.offset, r.key) for r in records] == [(1, 0, b"Account-123"), (1, 1, b"Account-123")]
 
 
 @step
-def an_abort_shows_nothing(stage):
-    ledger, audit = stage.topics("financial-ledger", "audit-log")
-    with stage.producer("order-processor-01") as producer:
+def an_abort_shows_nothing(context):
+    ledger, audit = context.topics("financial-ledger", "audit-log")
+    with context.producer("order-processor-01") as producer:
         producer.begin()
         producer.send(ledger, "never")
         producer.send(audit, "never")
         producer.abort()
         producer.begin()
         # Each partition holds the aborted record and its marker first.
-        eventually_equal(lambda: stage.client.values([ledger, audit], "read_uncommitted"), ["never", "never"])
+        eventually_equal(lambda: context.client.values([ledger, audit], "read_uncommitted"), ["never", "never"])
         assert producer.send(ledger, "after the abort") == [2]
         producer.commit()
-    eventually_equal(lambda: stage.client.values([ledger, audit]), ["after the abort"])
+    eventually_equal(lambda: context.client.values([ledger, audit]), ["after the abort"])
 
 
 @step
-def open_aborted_and_committed_records_in_both_views(stage):
-    views = stage.topics("view-open", "view-aborted", "view-committed")
-    producers = [stage.producer(f"viewer-{index}") for index in range(3)]
+def open_aborted_and_committed_records_in_both_views(context):
+    views = context.topics("view-open", "view-aborted", "view-committed")
+    producers = [context.producer(f"viewer-{index}") for index in range(3)]
     for producer, topic in zip(producers, views, strict=True):
         producer.begin()
         producer.send(topic, "one record")
@@ -121,7 +121,7 @@ def open_aborted_and_committed_records_in_both_views(stage):
     producers[2].commit()
 
     def chart(isolation):
-        return [len(stage.client.read([topic], isolation)) for topic in views]
+        return [len(context.client.read([topic], isolation)) for topic in views]
 
     eventually_equal(lambda: (chart("read_uncommitted"), chart("read_committed")), ([1, 1, 1], [0, 0, 1]))
     producers[0].abort()
@@ -130,9 +130,9 @@ def open_aborted_and_committed_records_in_both_views(stage):
 
 
 @step
-def an_open_transaction_holds_readers_back(stage):
-    topic = stage.topics("ledger")
-    with stage.producer("slow") as slow, stage.producer("quick") as quick, stage.producer() as plain:
+def an_open_transaction_holds_readers_back(context):
+    topic = context.topics("ledger")
+    with context.producer("slow") as slow, context.producer("quick") as quick, context.producer() as plain:
         plain.send(topic, "1 plain")
         slow.begin()
         slow.send(topic, "2 slow")
@@ -144,20 +144,20 @@ def an_open_transaction_holds_readers_back(stage):
         quick.abort()
         plain.send(topic, "5 plain")
         everything = ["1 plain", "2 slow", "3 quick", "4 quick, aborted", "5 plain"]
-        assert stage.client.values([topic], "read_uncommitted") == everything
-        assert stage.client.values([topic]) == ["1 plain"]
+        assert context.client.values([topic], "read_uncommitted") == everything
+        assert context.client.values([topic]) == ["1 plain"]
         slow.commit()
-        eventually_equal(lambda: stage.client.values([topic]), ["1 plain", "2 slow", "3 quick", "5 plain"])
+        eventually_equal(lambda: context.client.values([topic]), ["1 plain", "2 slow", "3 quick", "5 plain"])
 
 
 @step
-def a_second_instance_fences_the_first(stage):
-    topic = stage.topics("financial-ledger")
+def a_second_instance_fences_the_first(context):
+    topic = context.topics("financial-ledger")
     with ExitStack() as opened:
-        with stage.producer("order-processor-01") as zombie:
+        with context.producer("order-processor-01") as zombie:
             zombie.begin()
             zombie.send(topic, "by the first instance")
-            successor = opened.enter_context(stage.producer("order-processor-01"))
+            successor = opened.enter_context(context.producer("order-processor-01"))
             successor.begin()
             successor.send(topic, "by the second instance")
             successor.commit()
@@ -168,45 +168,45 @@ def a_second_instance_fences_the_first(stage):
         successor.send(topic, "by the second instance again")
         successor.commit()
         committed = ["by the second instance", "by the second instance again"]
-        eventually_equal(lambda: stage.client.values([topic]), committed)
-        uncommitted = stage.client.values([topic], "read_uncommitted")
+        eventually_equal(lambda: context.client.values([topic]), committed)
+        uncommitted = context.client.values([topic], "read_uncommitted")
         assert uncommitted == ["by the first instance", *committed]
 
 
 @step(needs="quiet-zombie")
-def a_zombie_does_not_disturb_the_open_transaction_of_its_successor(stage):
-    topic = stage.topics("financial-ledger")
-    with stage.producer("order-processor-01") as zombie:
+def a_zombie_does_not_disturb_the_open_transaction_of_its_successor(context):
+    topic = context.topics("financial-ledger")
+    with context.producer("order-processor-01") as zombie:
         zombie.begin()
         zombie.send(topic, "by the first instance")
-        with stage.producer("order-processor-01") as successor:
+        with context.producer("order-processor-01") as successor:
             successor.begin()
             successor.send(topic, "by the second instance")
             error = catch_refusal(lambda: (zombie.send(topic, "by the zombie"), zombie.commit()))
             assert error.is_fenced, error
             successor.commit()
-    eventually_equal(lambda: stage.client.values([topic]), ["by the second instance"])
+    eventually_equal(lambda: context.client.values([topic]), ["by the second instance"])
 
 
 @step
-def a_fenced_producer_cannot_commit(stage):
-    topic = stage.topics("financial-ledger")
-    with stage.producer("order-processor-01") as zombie:
+def a_fenced_producer_cannot_commit(context):
+    topic = context.topics("financial-ledger")
+    with context.producer("order-processor-01") as zombie:
         zombie.begin()
         zombie.send(topic, "by the first instance")
-        with stage.producer("order-processor-01"):
+        with context.producer("order-processor-01"):
             error = catch_refusal(zombie.commit)
             assert error.is_fenced, error
-    assert stage.client.values([topic]) == []
+    assert context.client.values([topic]) == []
 
 
 @step
-def positions_become_visible_with_the_commit(stage):
-    orders, receipts = stage.topics("orders", "receipts")
-    group = stage.name("billing")
-    with stage.producer() as feeder, stage.producer("biller") as biller:
+def positions_become_visible_with_the_commit(context):
+    orders, receipts = context.topics("orders", "receipts")
+    group = context.name("billing")
+    with context.producer() as feeder, context.producer("biller") as biller:
         feeder.send(orders, *(f"order {n}" for n in range(10)))
-        orders_read = stage.client.read([orders])
+        orders_read = context.client.read([orders])
         assert len(orders_read) == 10
 
         def attempt(upto, outcome):
@@ -216,102 +216,105 @@ def positions_become_visible_with_the_commit(stage):
             outcome()
 
         attempt(4, biller.abort)
-        assert stage.client.fetch_offsets(group, orders) == [None]
+        assert context.client.fetch_offsets(group, orders) == [None]
         attempt(6, lambda: None)
-        assert stage.client.fetch_offsets(group, orders) == [None]
+        assert context.client.fetch_offsets(group, orders) == [None]
         biller.commit()
-        eventually_equal(lambda: stage.client.fetch_offsets(group, orders), [6])
+        eventually_equal(lambda: context.client.fetch_offsets(group, orders), [6])
         attempt(9, biller.abort)
-        assert stage.client.fetch_offsets(group, orders, isolation="read_committed") == [6]
+        assert context.client.fetch_offsets(group, orders, isolation="read_committed") == [6]
         attempt(10, biller.commit)
-        eventually_equal(lambda: stage.client.fetch_offsets(group, orders), [10])
+        eventually_equal(lambda: context.client.fetch_offsets(group, orders), [10])
     expected = [f"receipt of order {n}" for n in (*range(6), *range(10))]
-    eventually_equal(lambda: stage.client.values([receipts]), sorted(expected))
+    eventually_equal(lambda: context.client.values([receipts]), sorted(expected))
 
 
 @step(needs="group-metadata")
-def positions_of_a_live_member_commit_in_its_transaction(stage):
-    orders, receipts = stage.topics("orders", "receipts")
-    group = stage.name("billing")
-    with stage.producer() as feeder, stage.producer("biller") as biller:
-        member = stage.client.member(group, [orders])
+def positions_of_a_live_member_commit_in_its_transaction(context):
+    orders, receipts = context.topics("orders", "receipts")
+    group = context.name("billing")
+    with context.producer() as feeder, context.producer("biller") as biller:
+        member = context.client.member(group, [orders])
         eventually(lambda: member.assignment() == {(orders, 0)}, "the member is assigned")
         feeder.send(receipts, "not an order")
         biller.begin()
         biller.send(receipts, "receipt")
         biller.send_offsets(group, orders, {0: 0}, member)
         biller.commit()
-        eventually_equal(lambda: stage.client.fetch_offsets(group, orders), [0])
+        eventually_equal(lambda: context.client.fetch_offsets(group, orders), [0])
         member.close()
 
 
 @step
-def a_transaction_outlives_its_timeout(stage):
-    topic = stage.topics("ledger")
-    with stage.producer("expires-01", transaction_timeout_ms=2000) as late, stage.producer() as plain:
+def a_transaction_outlives_its_timeout(context):
+    topic = context.topics("ledger")
+    with context.producer("expires-01", transaction_timeout_ms=2000) as late, context.producer() as plain:
         late.begin()
         late.send(topic, "too slow")
         plain.send(topic, "behind it")
-        assert stage.client.values([topic]) == []
-        eventually_equal(lambda: stage.client.values([topic]), ["behind it"])
+        assert context.client.values([topic]) == []
+        eventually_equal(lambda: context.client.values([topic]), ["behind it"])
         catch_refusal(late.commit)
-        assert stage.client.values([topic]) == ["behind it"]
-    with stage.producer("expires-01") as again:
+        assert context.client.values([topic]) == ["behind it"]
+    with context.producer("expires-01") as again:
         again.begin()
         again.send(topic, "in time")
         again.commit()
-    eventually_equal(lambda: stage.client.values([topic]), ["behind it", "in time"])
+    eventually_equal(lambda: context.client.values([topic]), ["behind it", "in time"])
 
 
-def _lose_one_acknowledgement(stage, idempotent):
+def _lose_one_acknowledgement(context, idempotent):
     """The values in the topic after the acknowledgement of `paid once` got lost and the client sent it again."""
-    topic = stage.topics("payments")
-    with ProxyServer(stage.client.bootstrap) as proxy:
-        with stage.producer(idempotent=idempotent, bootstrap=proxy.bootstrap) as producer:
+    topic = context.topics("payments")
+    with ProxyServer(context.client.bootstrap) as proxy:
+        with context.producer(idempotent=idempotent, bootstrap=proxy.bootstrap) as producer:
             producer.send(topic, "before")
             fault = proxy.add(at="reply", api="Produce", do="drop")
             producer.send(topic, "paid once")
             producer.send(topic, "after")
         assert fault.hits
-    return stage.client.values([topic], "read_uncommitted")
+    return context.client.values([topic], "read_uncommitted")
 
 
 @step
-def a_lost_acknowledgement_leaves_one_copy(stage):
-    assert _lose_one_acknowledgement(stage, idempotent=True) == ["after", "before", "paid once"]
+def a_lost_acknowledgement_leaves_one_copy(context):
+    assert _lose_one_acknowledgement(context, idempotent=True) == ["after", "before", "paid once"]
 
 
 @step
-def without_idempotence_it_leaves_two(stage):
-    assert _lose_one_acknowledgement(stage, idempotent=False) == ["after", "before", "paid once", "paid once"]
+def without_idempotence_it_leaves_two(context):
+    assert _lose_one_acknowledgement(context, idempotent=False) == ["after", "before", "paid once", "paid once"]
 
 
 @step
-def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(stage):
-    topic = stage.topics("payments")
-    with ProxyServer(stage.client.bootstrap) as proxy, stage.producer("payer", bootstrap=proxy.bootstrap) as producer:
+def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(context):
+    topic = context.topics("payments")
+    with (
+        ProxyServer(context.client.bootstrap) as proxy,
+        context.producer("payer", bootstrap=proxy.bootstrap) as producer,
+    ):
         producer.begin()
         fault = proxy.add(at="reply", api="Produce", do="drop")
         producer.send(topic, "paid once")
         producer.commit()
         assert fault.hits
-    eventually_equal(lambda: stage.client.values([topic], "read_uncommitted"), ["paid once"])
-    eventually_equal(lambda: stage.client.values([topic]), ["paid once"])
+    eventually_equal(lambda: context.client.values([topic], "read_uncommitted"), ["paid once"])
+    eventually_equal(lambda: context.client.values([topic]), ["paid once"])
 
 
 def _codec_step(codec):
-    def round_trip(stage):
-        topic = stage.topics("ledger")
+    def round_trip(context):
+        topic = context.topics("ledger")
         dice = random.Random(codec)
         values = [f"{n} {dice.randbytes(dice.randrange(40)).hex()} {'x' * dice.randrange(900)}" for n in range(120)]
-        with stage.producer("packer", compression=codec) as producer:
+        with context.producer("packer", compression=codec) as producer:
             for part, end in (("commit", 60), ("abort", 80), ("commit", 120)):
                 producer.begin()
                 producer.send(topic, *values[(60 if end == 80 else 80) if end > 60 else 0 : end])
                 getattr(producer, part)()
         committed = values[:60] + values[80:]
-        eventually_equal(lambda: [r.value.decode() for r in stage.client.read([topic])], committed)
-        assert [r.value.decode() for r in stage.client.read([topic], "read_uncommitted")] == values
+        eventually_equal(lambda: [r.value.decode() for r in context.client.read([topic])], committed)
+        assert [r.value.decode() for r in context.client.read([topic], "read_uncommitted")] == values
 
     round_trip.__name__ = f"codec_{codec}_round_trip"
     return step(needs=f"codec-{codec}")(round_trip)
@@ -322,56 +325,56 @@ for _codec in CODECS:
 
 
 @step
-def every_level_of_acks_delivers(stage):
-    topic = stage.topics("orders")
+def every_level_of_acks_delivers(context):
+    topic = context.topics("orders")
     for acks in ("0", "1", "all"):
-        with stage.producer(acks=acks, idempotent=False) as producer:
+        with context.producer(acks=acks, idempotent=False) as producer:
             producer.send(topic, *(f"acks {acks} record {n}" for n in range(5)))
     expected = sorted(f"acks {acks} record {n}" for acks in ("0", "1", "all") for n in range(5))
-    eventually_equal(lambda: stage.client.values([topic]), expected)
+    eventually_equal(lambda: context.client.values([topic]), expected)
 
 
-def _round_trip_of_rows(stage, rows):
-    topic = stage.topics("odd")
-    with stage.producer() as producer:
+def _round_trip_of_rows(context, rows):
+    topic = context.topics("odd")
+    with context.producer() as producer:
         offsets = producer.send_records([(topic, 0, *row) for row in rows])
         assert offsets == list(range(len(rows)))
 
     def encode(data):
         return data.encode() if isinstance(data, str) else data
 
-    found = [(r.key, r.value, r.headers) for r in stage.client.read([topic])]
+    found = [(r.key, r.value, r.headers) for r in context.client.read([topic])]
     assert found == [(encode(key), encode(value), headers) for key, value, headers in rows]
 
 
 @step
-def keys_and_values_may_be_null_or_empty(stage):
+def keys_and_values_may_be_null_or_empty(context):
     every_byte = bytes(range(256))
     rows = [(None, "value only", []), ("key only", None, []), ("", "", []), (every_byte, every_byte[::-1], [])]
-    _round_trip_of_rows(stage, rows)
+    _round_trip_of_rows(context, rows)
 
 
 @step(needs="null-record")
-def a_record_may_have_neither_key_nor_value(stage):
-    _round_trip_of_rows(stage, [(None, None, [])])
+def a_record_may_have_neither_key_nor_value(context):
+    _round_trip_of_rows(context, [(None, None, [])])
 
 
 @step
-def headers_repeat_and_may_be_empty(stage):
+def headers_repeat_and_may_be_empty(context):
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("\u00fc", "\u00fc".encode()), ("", b"nameless")]
-    _round_trip_of_rows(stage, [("key", "value", headers), ("key", "no headers", [])])
+    _round_trip_of_rows(context, [("key", "value", headers), ("key", "no headers", [])])
 
 
 @step(needs="null-header")
-def a_header_may_be_null(stage):
-    _round_trip_of_rows(stage, [("key", "value", [("null", None), ("not null", b"1")])])
+def a_header_may_be_null(context):
+    _round_trip_of_rows(context, [("key", "value", [("null", None), ("not null", b"1")])])
 
 
 @step
-def segments_roll_under_transactions(stage):
-    topic = stage.topics("long", **{"segment.bytes": str(1 << 20)})
+def segments_roll_under_transactions(context):
+    topic = context.topics("long", **{"segment.bytes": str(1 << 20)})
     dice, kept, everything = random.Random(3), [], []
-    with stage.producer("order-processor-02") as producer:
+    with context.producer("order-processor-02") as producer:
         for number in range(30):
             values = [f"{number}-{n} {dice.randbytes(1200).hex()}" for n in range(50)]
             producer.begin()
@@ -382,16 +385,16 @@ def segments_roll_under_transactions(stage):
             else:
                 producer.commit()
                 kept += values
-    eventually_equal(lambda: [r.value.decode()[:10] for r in stage.client.read([topic])], [v[:10] for v in kept])
-    assert [r.value.decode() for r in stage.client.read([topic])] == kept
-    assert [r.value.decode() for r in stage.client.read([topic], "read_uncommitted")] == everything
+    eventually_equal(lambda: [r.value.decode()[:10] for r in context.client.read([topic])], [v[:10] for v in kept])
+    assert [r.value.decode() for r in context.client.read([topic])] == kept
+    assert [r.value.decode() for r in context.client.read([topic], "read_uncommitted")] == everything
 
 
 @step
-def a_group_of_three_comes_and_goes(stage):
+def a_group_of_three_comes_and_goes(context):
     partitions = 6
-    topic = stage.topics("orders", partitions=partitions)
-    group = stage.name("workers")
+    topic = context.topics("orders", partitions=partitions)
+    group = context.name("workers")
     every = {(topic, p) for p in range(partitions)}
     sent = []
 
@@ -408,12 +411,12 @@ def a_group_of_three_comes_and_goes(stage):
     def values_of(*members):
         return {r.value.decode() for member in members for r in member.records()}
 
-    with stage.producer() as producer:
-        first = stage.client.member(group, [topic])
+    with context.producer() as producer:
+        first = context.client.member(group, [topic])
         eventually(lambda: is_covered(first), "the first member has all partitions")
         feed(producer, "one")
         eventually(lambda: values_of(first) == set(sent), "the first member received everything")
-        second, third = (stage.client.member(group, [topic]) for _ in range(2))
+        second, third = (context.client.member(group, [topic]) for _ in range(2))
         eventually(lambda: is_covered(first, second, third), "three members share the partitions")
         feed(producer, "three")
         eventually(lambda: values_of(first, second, third) == set(sent), "the three received everything")
@@ -428,5 +431,5 @@ def a_group_of_three_comes_and_goes(stage):
         feed(producer, "last")
         eventually(lambda: left | third_heard | values_of(second) == set(sent), "the last member received the rest")
         second.close()
-    ends = [sum(r.partition == p for r in stage.client.read([topic])) for p in range(partitions)]
-    eventually_equal(lambda: stage.client.fetch_offsets(group, topic, range(partitions)), ends)
+    ends = [sum(r.partition == p for r in context.client.read([topic])) for p in range(partitions)]
+    eventually_equal(lambda: context.client.fetch_offsets(group, topic, range(partitions)), ends)

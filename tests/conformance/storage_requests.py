@@ -18,7 +18,7 @@ TOPIC, BROKER = 2, 4
 OLD_MS = 1_700_000_000_000
 
 
-class Desk:
+class StorageRequests:
     """A broker and the transcript so far. Topics are named after the script."""
 
     def __init__(self, bootstrap, script):

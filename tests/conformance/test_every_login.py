@@ -2,7 +2,7 @@
 
 import pytest
 from clients import lacks, start_client
-from scenario import Stage, eventually_equal
+from scenario import StepContext, eventually_equal
 from targets import OttlaByOptions
 
 from tests.logins import WAYS, Keys, make_user, of_java, options
@@ -43,18 +43,18 @@ def test_the_java_client_works_over_every_protocol_and_login(
     allowed += f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token_file}"
     monkeypatch.setenv("JDK_JAVA_OPTIONS", allowed)
     client = start_client("java", broker.addresses[way.protocol], directory, of_java(way, certificates, token_file))
-    stage = Stage(client, way.name)
-    topic = stage.topics("ledger")
-    with stage.producer("writer") as producer:
+    context = StepContext(client, way.name)
+    topic = context.topics("ledger")
+    with context.producer("writer") as producer:
         for values, ending in ((["dropped"], producer.abort), (KEPT, producer.commit)):
             producer.begin()
             producer.send(topic, *values)
-            producer.send_offsets(stage.name("sent"), topic, {0: len(values)})
+            producer.send_offsets(context.name("sent"), topic, {0: len(values)})
             ending()
-    member = client.member(stage.name("readers"), [topic])
+    member = client.member(context.name("readers"), [topic])
     eventually_equal(lambda: [record.value.decode() for record in member.records()], KEPT)
     member.close()
-    assert client.fetch_offsets(stage.name("sent"), topic, isolation="read_committed") == [len(KEPT)]
-    assert client.fetch_offsets(stage.name("readers"), topic)[0] >= 5
+    assert client.fetch_offsets(context.name("sent"), topic, isolation="read_committed") == [len(KEPT)]
+    assert client.fetch_offsets(context.name("readers"), topic)[0] >= 5
     assert topic in client.topics()
     client.close()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from group_end_scripts import subscription
-from group_requests import Stage
+from group_requests import GroupRequests
 from targets import TARGETS
 from test_groups_differential import TOPIC, prepare
 
@@ -17,81 +17,81 @@ RETENTION_S = 62
 SESSION_MS = 1_800_000
 
 
-def own_times(stage):
+def own_times(requests):
     """Commit offsets without a member, one with its own retention time."""
-    stage.commit([(TOPIC, [(0, 5, "")])])
-    stage.commit([(TOPIC, [(1, 6, "")])], version=3, retention_ms=1)
+    requests.commit([(TOPIC, [(0, 5, "")])])
+    requests.commit([(TOPIC, [(1, 6, "")])], version=3, retention_ms=1)
 
 
-def only_own_times(stage):
+def only_own_times(requests):
     """Commit only offsets with their own retention time: the group is gone at the first check."""
-    stage.commit([(TOPIC, [(0, 5, ""), (1, 6, "")])], version=2, retention_ms=1)
+    requests.commit([(TOPIC, [(0, 5, ""), (1, 6, "")])], version=2, retention_ms=1)
 
 
-def pending(stage):
+def pending(requests):
     """An open transaction keeps an offset that has expired, and the group."""
-    producer = stage.producer()
-    stage.add_offsets(producer)
-    stage.commit([(TOPIC, [(0, 5, ""), (1, 6, "")])], version=4, retention_ms=1)
-    stage.commit_in_transaction(producer, [(TOPIC, [(0, 7, "")])])
+    producer = requests.producer()
+    requests.add_offsets(producer)
+    requests.commit([(TOPIC, [(0, 5, ""), (1, 6, "")])], version=4, retention_ms=1)
+    requests.commit_in_transaction(producer, [(TOPIC, [(0, 7, "")])])
 
 
-def only_pending(stage):
+def only_pending(requests):
     """Leave a transaction open; only its offsets keep the group."""
-    producer = stage.producer()
-    stage.add_offsets(producer)
-    stage.commit_in_transaction(producer)
+    producer = requests.producer()
+    requests.add_offsets(producer)
+    requests.commit_in_transaction(producer)
 
 
-def no_offsets(stage):
+def no_offsets(requests):
     """Begin to join: the group only gives out a member id."""
-    stage.join(session_ms=SESSION_MS)
+    requests.join(session_ms=SESSION_MS)
 
 
-def members(stage):
+def members(requests):
     """Members without offsets."""
-    first = stage.enter(session_ms=SESSION_MS).member_id
-    stage.sync(first, 1, [(first, b"A")])
+    first = requests.enter(session_ms=SESSION_MS).member_id
+    requests.sync(first, 1, [(first, b"A")])
 
 
-def members_gone(stage):
+def members_gone(requests):
     """Offsets of a group are as old as its emptiness, those with a time of their own as old as that."""
-    first = stage.enter().member_id
-    stage.sync(first, 1, [(first, b"A")])
-    stage.commit([(TOPIC, [(0, 5, "")])], member_id=first, generation=1)
-    stage.commit([(TOPIC, [(1, 6, "")])], member_id=first, generation=1, version=4, retention_ms=1)
-    stage.leave((first, None))
+    first = requests.enter().member_id
+    requests.sync(first, 1, [(first, b"A")])
+    requests.commit([(TOPIC, [(0, 5, "")])], member_id=first, generation=1)
+    requests.commit([(TOPIC, [(1, 6, "")])], member_id=first, generation=1, version=4, retention_ms=1)
+    requests.leave((first, None))
 
 
-def _consumer(stage, protocols, protocol_type="consumer"):
-    first = stage.enter(protocols=protocols, protocol_type=protocol_type, session_ms=SESSION_MS).member_id
-    stage.sync(first, 1, [(first, b"A")], protocol_type=protocol_type)
-    stage.commit([(TOPIC, [(0, 5, "")]), (f"{TOPIC}-2", [(0, 6, "")])], member_id=first, generation=1)
+def _consumer(requests, protocols, protocol_type="consumer"):
+    first = requests.enter(protocols=protocols, protocol_type=protocol_type, session_ms=SESSION_MS).member_id
+    requests.sync(first, 1, [(first, b"A")], protocol_type=protocol_type)
+    requests.commit([(TOPIC, [(0, 5, "")]), (f"{TOPIC}-2", [(0, 6, "")])], member_id=first, generation=1)
     rows = [(TOPIC, [(1, 7, "")]), (f"{TOPIC}-2", [(1, 8, "")])]
-    stage.commit(rows, member_id=first, generation=1, version=4, retention_ms=1)
+    requests.commit(rows, member_id=first, generation=1, version=4, retention_ms=1)
 
 
-def consumers(stage):
+def consumers(requests):
     """Join as a consumer: only offsets of topics without a subscription expire."""
-    _consumer(stage, [("range", subscription(TOPIC))])
+    _consumer(requests, [("range", subscription(TOPIC))])
 
 
-def consumers_of_whom_one_cannot_tell(stage):
+def consumers_of_whom_one_cannot_tell(requests):
     """Nothing expires."""
-    _consumer(stage, [("range", b"sub")])
+    _consumer(requests, [("range", b"sub")])
 
 
-def workers(stage):
+def workers(requests):
     """Nothing expires: they are no consumers."""
-    _consumer(stage, [("range", b"sub")], "connect")
+    _consumer(requests, [("range", b"sub")], "connect")
 
 
-def joining(stage):
+def joining(requests):
     """In a rebalance nothing expires, though the members be known to read something else."""
-    _consumer(stage, [("range", subscription("other"))])
-    stage.wait_for("Stable", 1)
-    stage.post_join(protocols=[("range", subscription("other"))], session_ms=SESSION_MS, version=3)
-    stage.wait_for("PreparingRebalance", 2)
+    _consumer(requests, [("range", subscription("other"))])
+    requests.wait_for("Stable", 1)
+    requests.post_join(protocols=[("range", subscription("other"))], session_ms=SESSION_MS, version=3)
+    requests.wait_for("PreparingRebalance", 2)
 
 
 SCRIPTS = [
@@ -109,37 +109,37 @@ SCRIPTS = [
 ]
 
 
-def look(stage):
-    stage.tell("waited")
-    stage.describe()
-    stage.fetch(None)
-    stage.read_log(ordered=False)
+def look(requests):
+    requests.tell("waited")
+    requests.describe()
+    requests.fetch(None)
+    requests.read_log(ordered=False)
 
 
 @pytest.fixture(scope="module")
 def transcripts(tmp_path_factory):
     """Return the lines of both brokers for each script. All start together and are checked soon and a minute later."""
-    brokers, stages = [], {}
+    brokers, all_requests = [], {}
     try:
         for target in ("ottla", "apache"):
             brokers.append(TARGETS[target](tmp_path_factory.mktemp(target) / "broker", OVERRIDES).start())
             bootstrap = prepare(brokers[-1].bootstrap)
             for script in SCRIPTS:
-                stage = Stage(bootstrap, script.__name__.replace("_", "-"), TOPIC)
-                stages.setdefault(script, []).append(stage)
+                requests = GroupRequests(bootstrap, script.__name__.replace("_", "-"), TOPIC)
+                all_requests.setdefault(script, []).append(requests)
                 if script is SCRIPTS[0]:
-                    stage.create_topic(f"{TOPIC}-2")
-                script(stage)
+                    requests.create_topic(f"{TOPIC}-2")
+                script(requests)
         for wait_s in (LOOKS_S, RETENTION_S):
             time.sleep(wait_s)
-            for pair in stages.values():
-                for stage in pair:
-                    look(stage)
-        yield {script: [stage.lines for stage in pair] for script, pair in stages.items()}
+            for pair in all_requests.values():
+                for requests in pair:
+                    look(requests)
+        yield {script: [requests.lines for requests in pair] for script, pair in all_requests.items()}
     finally:
-        for pair in stages.values():
-            for stage in pair:
-                stage.close()
+        for pair in all_requests.values():
+            for requests in pair:
+                requests.close()
         for broker in brokers:
             broker.stop()
 

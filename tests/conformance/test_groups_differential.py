@@ -4,7 +4,7 @@ import time
 
 import pytest
 from group_end_scripts import SCRIPTS as END_SCRIPTS
-from group_requests import TIMEOUT_S, Stage, part, request
+from group_requests import TIMEOUT_S, GroupRequests, part, request
 from group_scripts import SCRIPTS, offsets_named_three_times
 
 from ottla.client.connection import BlockingConnection
@@ -34,15 +34,15 @@ def bootstraps(ensemble):
 
 
 def transcript(bootstrap, script):
-    stage = Stage(bootstrap, script.__name__.replace("_", "-"), TOPIC)
+    requests = GroupRequests(bootstrap, script.__name__.replace("_", "-"), TOPIC)
     try:
-        script(stage)
+        script(requests)
     except Exception as error:
-        error.add_note(f"after {stage.lines[-5:]}")
+        error.add_note(f"after {requests.lines[-5:]}")
         raise
     finally:
-        stage.close()
-    return stage.lines
+        requests.close()
+    return requests.lines
 
 
 @pytest.mark.conformance

@@ -18,7 +18,7 @@ from tests.timeout import EVENT_TIMEOUT_S
 CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
 
 
-class Stage(NamedTuple):
+class ProxiedClient(NamedTuple):
     """A client behind a proxy, and a unique name."""
 
     proxy: ProxyServer
@@ -44,96 +44,96 @@ class Stage(NamedTuple):
         return [value.removeprefix(f"{self.name}-") for value in self.client.values([self.name], isolation)]
 
 
-def lost_reply_to_a_commit(stage):
-    fault = stage.fault("EndTxn", at="reply", do="drop")
-    stage.commit("a")
-    assert stage.visible() == ["a"]
+def lost_reply_to_a_commit(proxied):
+    fault = proxied.fault("EndTxn", at="reply", do="drop")
+    proxied.commit("a")
+    assert proxied.visible() == ["a"]
     assert fault.hits == 1
 
 
-def commit_that_never_arrives(stage):
-    fault = stage.fault("EndTxn", at="request", do="drop")
-    stage.commit("a")
-    assert stage.visible() == ["a"]
+def commit_that_never_arrives(proxied):
+    fault = proxied.fault("EndTxn", at="request", do="drop")
+    proxied.commit("a")
+    assert proxied.visible() == ["a"]
     assert fault.hits == 1
 
 
-def concurrent_transactions(stage):
-    fault = stage.fault("EndTxn", at="request", do="reply", error="CONCURRENT_TRANSACTIONS", times=5)
-    stage.commit("a")
-    assert stage.visible() == ["a"]
+def concurrent_transactions(proxied):
+    fault = proxied.fault("EndTxn", at="request", do="reply", error="CONCURRENT_TRANSACTIONS", times=5)
+    proxied.commit("a")
+    assert proxied.visible() == ["a"]
     assert fault.hits == 5
 
 
-def coordinator_elsewhere(stage):
-    fault = stage.fault("EndTxn", at="request", do="reply", error="NOT_COORDINATOR", times=2)
-    asked = stage.proxy.requests["FindCoordinator"]
-    stage.commit("a")
-    assert stage.visible() == ["a"]
+def coordinator_elsewhere(proxied):
+    fault = proxied.fault("EndTxn", at="request", do="reply", error="NOT_COORDINATOR", times=2)
+    asked = proxied.proxy.requests["FindCoordinator"]
+    proxied.commit("a")
+    assert proxied.visible() == ["a"]
     assert fault.hits == 2
-    assert stage.proxy.requests["FindCoordinator"] > asked + 1
+    assert proxied.proxy.requests["FindCoordinator"] > asked + 1
 
 
-def lost_reply_to_a_produce(stage):
-    fault = stage.fault("Produce", at="reply", do="drop")
-    stage.commit("a", "b")
-    assert stage.visible("read_uncommitted") == ["a", "b"]
+def lost_reply_to_a_produce(proxied):
+    fault = proxied.fault("Produce", at="reply", do="drop")
+    proxied.commit("a", "b")
+    assert proxied.visible("read_uncommitted") == ["a", "b"]
     assert fault.hits == 1
 
 
-def produce_twice(stage):
-    fault = stage.fault("Produce", at="request", do="duplicate")
-    stage.commit("a", "b")
-    assert stage.visible("read_uncommitted") == ["a", "b"]
+def produce_twice(proxied):
+    fault = proxied.fault("Produce", at="request", do="duplicate")
+    proxied.commit("a", "b")
+    assert proxied.visible("read_uncommitted") == ["a", "b"]
     assert fault.hits == 1
 
 
-def leader_elsewhere(stage):
-    fault = stage.fault("Produce", at="request", do="reply", error="NOT_LEADER_OR_FOLLOWER", times=2)
-    stage.commit("a")
-    assert stage.visible() == ["a"]
+def leader_elsewhere(proxied):
+    fault = proxied.fault("Produce", at="request", do="reply", error="NOT_LEADER_OR_FOLLOWER", times=2)
+    proxied.commit("a")
+    assert proxied.visible() == ["a"]
     assert fault.hits == 2
 
 
-def lost_reply_to_offsets(stage):
-    fault = stage.fault("TxnOffsetCommit", at="reply", do="drop")
-    stage.client.create_topics([stage.name])
-    with stage.client.producer(stage.name) as producer:
+def lost_reply_to_offsets(proxied):
+    fault = proxied.fault("TxnOffsetCommit", at="reply", do="drop")
+    proxied.client.create_topics([proxied.name])
+    with proxied.client.producer(proxied.name) as producer:
         producer.begin()
-        producer.send(stage.name, stage.name.encode())
-        producer.send_offsets(stage.name, stage.name, {0: 1})
+        producer.send(proxied.name, proxied.name.encode())
+        producer.send_offsets(proxied.name, proxied.name, {0: 1})
         producer.commit()
-    assert stage.client.fetch_offsets(stage.name, stage.name) == [1]
+    assert proxied.client.fetch_offsets(proxied.name, proxied.name) == [1]
     assert fault.hits == 1
 
 
-def held_commit(stage):
+def held_commit(proxied):
     """Hold a commit: no reader sees the record before the release, every reader sees it afterwards."""
-    fault = stage.fault("EndTxn", at="request", do="hold")
-    committing = threading.Thread(target=stage.commit, args=("a",))
+    fault = proxied.fault("EndTxn", at="request", do="hold")
+    committing = threading.Thread(target=proxied.commit, args=("a",))
     committing.start()
-    stage.proxy.await_hits(fault)
-    partition = TopicPartition(stage.name, 0)
-    how = {"bootstrap_servers": stage.broker.bootstrap, "group_id": None}
+    proxied.proxy.await_hits(fault)
+    partition = TopicPartition(proxied.name, 0)
+    how = {"bootstrap_servers": proxied.broker.bootstrap, "group_id": None}
     consumers = [KafkaConsumer(**how, isolation_level=level) for level in ("read_committed", "read_uncommitted")]
     ends = [consumer.end_offsets([partition])[partition] for consumer in consumers]
-    stage.proxy.plan.release(fault.id)
+    proxied.proxy.plan.release(fault.id)
     committing.join(EVENT_TIMEOUT_S)
     for consumer in consumers:
         consumer.close()
     assert ends == [0, 1]
-    assert stage.visible() == ["a"]
+    assert proxied.visible() == ["a"]
 
 
-def abort_whose_reply_is_lost(stage):
-    fault = stage.fault("EndTxn", at="reply", do="drop")
-    stage.client.create_topics([stage.name])
-    with stage.client.producer(stage.name) as producer:
+def abort_whose_reply_is_lost(proxied):
+    fault = proxied.fault("EndTxn", at="reply", do="drop")
+    proxied.client.create_topics([proxied.name])
+    with proxied.client.producer(proxied.name) as producer:
         producer.begin()
-        producer.send(stage.name, f"{stage.name}-gone".encode())
+        producer.send(proxied.name, f"{proxied.name}-gone".encode())
         producer.abort()
-        stage.commit_with(producer, "kept")
-    assert stage.visible() == ["kept"]
+        proxied.commit_with(producer, "kept")
+    assert proxied.visible() == ["kept"]
     assert fault.hits == 1
 
 
@@ -159,7 +159,7 @@ def test_clients_go_on_and_the_history_holds(target, client_name, tmp_path):
         with ProxyServer(broker.bootstrap) as proxy:
             client = start_client(client_name, proxy.bootstrap, tmp_path)
             for play in PLAYS:
-                play(Stage(proxy, client, broker, f"{play.__name__}-{client_name}"))
+                play(ProxiedClient(proxy, client, broker, f"{play.__name__}-{client_name}"))
             client.close()
             lines = checker_lines(proxy.journal.since(0))
     finally:

@@ -64,7 +64,7 @@ FILTERS = [
 ]
 
 
-class Desk:
+class QuotaClients:
     """A broker and its clients."""
 
     def __init__(self, broker):
@@ -126,9 +126,9 @@ class Desk:
 @pytest.fixture(scope="module")
 def desks(tmp_path_factory):
     brokers = [kind(tmp_path_factory.mktemp(kind.__name__)).start() for kind in (Ottla, ApacheKafka)]
-    desks = [Desk(broker) for broker in brokers]
-    for desk in desks:
-        desk.create_topic()
+    desks = [QuotaClients(broker) for broker in brokers]
+    for clients in desks:
+        clients.create_topic()
     yield desks
     for broker in brokers:
         broker.stop()
@@ -163,29 +163,29 @@ def near(ours, theirs):
 
 
 def test_changes_are_answered_alike(desks):
-    ours, theirs = [[desk.alter(*change) for change in CHANGES] for desk in desks]
+    ours, theirs = [[clients.alter(*change) for change in CHANGES] for clients in desks]
     assert dict(enumerate(ours)) == dict(enumerate(theirs))
-    found = [[desk.describe(*each) for each in FILTERS] for desk in desks]
+    found = [[clients.describe(*each) for each in FILTERS] for clients in desks]
     assert dict(enumerate(found[0])) == dict(enumerate(found[1]))
-    for desk in desks:  # what would act on the other tests
+    for clients in desks:  # what would act on the other tests
         for entity, ops in CHANGES[:6]:
-            assert desk.alter(entity, dict.fromkeys(ops)) == ("NONE", None)
+            assert clients.alter(entity, dict.fromkeys(ops)) == ("NONE", None)
 
 
 def test_the_same_load_is_throttled_for_the_same_time(desks):
     times = []
-    for desk in desks:
-        desk.set_default(PRODUCER, 1_000.0)
-        times.append(desk.wait_for_throttling(lambda connection: produce(connection, 3)))
-        desk.set_default(PRODUCER, None)
+    for clients in desks:
+        clients.set_default(PRODUCER, 1_000.0)
+        times.append(clients.wait_for_throttling(lambda connection: produce(connection, 3)))
+        clients.set_default(PRODUCER, None)
     ours, theirs = times
     assert [bool(each) for each in ours] == [bool(each) for each in theirs] == [False, False, True]
     assert near(ours[2], theirs[2]), times
 
 
 def test_the_next_request_waits_for_the_reported_throttle_time(desks):
-    for desk in desks:
-        desk.set_default(PRODUCER, 1_400.0)
+    for clients in desks:
+        clients.set_default(PRODUCER, 1_400.0)
 
         def act(connection):
             *_, throttle_ms = produce(connection, 3)
@@ -193,28 +193,28 @@ def test_the_next_request_waits_for_the_reported_throttle_time(desks):
             connection.send(codec.request_class(K.API_VERSIONS)(), 0)
             return [throttle_ms and (time.monotonic() - began_s) * 1_000 >= throttle_ms - 50]
 
-        assert desk.wait_for_throttling(act) == [True]
-        desk.set_default(PRODUCER, None)
+        assert clients.wait_for_throttling(act) == [True]
+        clients.set_default(PRODUCER, None)
 
 
 def test_a_fetch_beyond_the_quota_is_empty_and_throttled_for_the_same_time(desks):
     found = []
-    for desk in desks:
-        with desk.connect("filler") as connection:
+    for clients in desks:
+        with clients.connect("filler") as connection:
             produce(connection, 8)
-        desk.set_default(CONSUMER, 1_100.0)
-        found.append(desk.wait_for_throttling(fetch_on))
-        desk.set_default(CONSUMER, None)
+        clients.set_default(CONSUMER, 1_100.0)
+        found.append(clients.wait_for_throttling(fetch_on))
+        clients.set_default(CONSUMER, None)
     assert [empty for _, empty in found] == [True, True]
     assert near(found[0][0], found[1][0]), found
 
 
 def test_topics_beyond_the_quota_are_refused_alike(desks):
     found = []
-    for desk in desks:
-        desk.set_default("controller_mutation_rate", 2.0)
+    for clients in desks:
+        clients.set_default("controller_mutation_rate", 2.0)
 
-        def act(connection, desk=desk):
+        def act(connection, clients=clients):
             def create(name, partitions):
                 row = {"name": name, "num_partitions": partitions, "replication_factor": 1}
                 row |= {"assignments": [], "configs": []}
@@ -225,8 +225,8 @@ def test_topics_beyond_the_quota_are_refused_alike(desks):
             first, second = create("first", 60), create("second", 1)
             return [(first[:2], first[2] > 0, *second)] if second[2] else []
 
-        found.append(desk.wait_for_throttling(act)[0])
-        desk.set_default("controller_mutation_rate", None)
+        found.append(clients.wait_for_throttling(act)[0])
+        clients.set_default("controller_mutation_rate", None)
     ours, theirs = found
     assert ours[:-1] == theirs[:-1]
     assert ours[2] == "THROTTLING_QUOTA_EXCEEDED"
@@ -234,35 +234,35 @@ def test_topics_beyond_the_quota_are_refused_alike(desks):
 
 
 def begun(broker):
-    return Desk(broker.start())
+    return QuotaClients(broker.start())
 
 
-def third_of_three(desk):
+def third_of_three(clients):
     """Return the throttle time of a new client after its third batch."""
-    return desk.wait_for_throttling(lambda connection: produce(connection, 3))[2]
+    return clients.wait_for_throttling(lambda connection: produce(connection, 3))[2]
 
 
 @pytest.mark.slow
 def test_quotas_are_enforced_after_a_move_to_kafka_and_back(tmp_path):
     ottla = Ottla(tmp_path / "ottla")
     try:
-        desk = begun(ottla)
-        desk.create_topic()
-        desk.set_default(PRODUCER, 1_000.0)
-        of_ottla = third_of_three(desk)
+        clients = begun(ottla)
+        clients.create_topic()
+        clients.set_default(PRODUCER, 1_000.0)
+        of_ottla = third_of_three(clients)
     finally:
         assert ottla.stop() == 0
     kafka = GraduatedKafka(tmp_path / "kafka", ottla.data_dir)
     done = graduate(ottla.data_dir, kafka.properties)
     assert done.returncode == 0, done.stderr
     try:
-        desk = begun(kafka)
-        assert near(third_of_three(desk), of_ottla)
-        desk.set_default(PRODUCER, 500.0)
+        clients = begun(kafka)
+        assert near(third_of_three(clients), of_ottla)
+        clients.set_default(PRODUCER, 500.0)
         deadline = time.monotonic() + EVENT_TIMEOUT_S
-        while third_of_three(desk) < 1.5 * of_ottla:
+        while third_of_three(clients) < 1.5 * of_ottla:
             assert time.monotonic() < deadline
-        of_kafka = third_of_three(desk)
+        of_kafka = third_of_three(clients)
     finally:
         kafka.stop()
     try:

@@ -5,7 +5,7 @@ asked for.
 """
 
 import pytest
-from scenario import STEPS, Stage
+from scenario import STEPS, StepContext
 
 CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
 
@@ -20,4 +20,4 @@ def test_scenario(ensemble, target, client_name, step):
     client = ensemble.client(target, client_name)
     if step.needs in client.missing:
         pytest.skip(f"{client_name} {client.version}: {client.missing[step.needs]}")
-    step(Stage(client, step.__name__.replace("_", "-")))
+    step(StepContext(client, step.__name__.replace("_", "-")))

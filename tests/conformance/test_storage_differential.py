@@ -1,17 +1,17 @@
 """Configs, partitions, log ends and deletion, answer by answer: the same requests to Ottla and to Apache Kafka."""
 
 import pytest
-from storage_requests import Desk
+from storage_requests import StorageRequests
 from storage_scripts import SCRIPTS
 
 
 def transcript(broker, script):
-    desk = Desk(broker.bootstrap, script.__name__.replace("_", "-"))
+    requests = StorageRequests(broker.bootstrap, script.__name__.replace("_", "-"))
     try:
-        script(desk)
+        script(requests)
     finally:
-        desk.close()
-    return desk.lines
+        requests.close()
+    return requests.lines
 
 
 @pytest.mark.conformance

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 from clients import DriverError, lacks, start_client
-from scenario import Stage, catch_refusal
+from scenario import StepContext, catch_refusal
 from targets import OttlaByOptions
 
 from tests.certificates import PASSWORD
@@ -48,18 +48,18 @@ def java(broker, directory, **options):
 
 def play(client, name):
     """A transaction that commits and one that aborts, offsets in a transaction, a member of a group."""
-    stage = Stage(client, name)
-    topic = stage.topics("ledger")
-    with stage.producer("writer") as producer:
+    context = StepContext(client, name)
+    topic = context.topics("ledger")
+    with context.producer("writer") as producer:
         producer.begin()
         producer.send(topic, "kept", b"v" * 500_000)
-        producer.send_offsets(stage.name("group"), topic, {0: 1})
+        producer.send_offsets(context.name("group"), topic, {0: 1})
         producer.commit()
         producer.begin()
         producer.send(topic, "dropped")
         producer.abort()
     assert [len(record.value) for record in client.read([topic])] == [4, 500_000]
-    assert client.fetch_offsets(stage.name("group"), topic, isolation="read_committed") == [1]
+    assert client.fetch_offsets(context.name("group"), topic, isolation="read_committed") == [1]
 
 
 def test_the_java_client_with_pem(broker, directory, certificates):

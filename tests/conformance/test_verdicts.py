@@ -63,7 +63,7 @@ class SteeredOttla(OttlaByOptions):
         return [*super().command(), "--admin-listen", "127.0.0.1:0", "--test-control"]
 
 
-class KafkaStage:
+class KafkaWithFaults:
     """Apache Kafka whose coordinator reaches its partitions through a proxy that refuses some markers."""
 
     def __init__(self, directory):
@@ -90,7 +90,7 @@ class KafkaStage:
         self._open.close()
 
 
-class OttlaStage:
+class OttlaWithFaults:
     """Ottla whose partitions refuse some markers."""
 
     def __init__(self, directory):
@@ -109,12 +109,12 @@ class OttlaStage:
         self.broker.stop()
 
 
-class Stage:
+class BrokerInEachState:
     """A broker with a transaction in each state, and users who ask about it."""
 
     def __init__(self, target, directory):
         self.directory = directory
-        self.steered = (OttlaStage if target == "ottla" else KafkaStage)(directory / "broker")
+        self.steered = (OttlaWithFaults if target == "ottla" else KafkaWithFaults)(directory / "broker")
         self.broker, self.plain, self.sasl = self.steered.broker, self.steered.plain, self.steered.sasl
         self.client = Client(self.plain)
         self.admin = Caller(int(self.plain.rpartition(":")[2]))
@@ -236,27 +236,27 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stages(tmp_path_factory):
+def brokers(tmp_path_factory):
     started = {}
 
     def get(target):
         if target not in started:
-            started[target] = Stage(target, tmp_path_factory.mktemp(target))
+            started[target] = BrokerInEachState(target, tmp_path_factory.mktemp(target))
         return started[target]
 
     yield get
-    for stage in started.values():
-        stage.close()
+    for states in started.values():
+        states.close()
 
 
 @pytest.fixture
-def stage(request, stages, monkeypatch):
+def states(request, brokers, monkeypatch):
     """The one that is overdue is so at once: without the time in which a coordinator looks at it."""
     monkeypatch.setattr("ottla.verdict.OVERDUE_AFTER_MS", 0)
     monkeypatch.setattr("ottla.cli.txn.cluster.OVERDUE_AFTER_MS", 0)
-    stage = stages(request.param)
-    stage.client.until(lambda: stage.standing(SUPER, "overdue")[0] == "overdue")
-    return stage
+    states = brokers(request.param)
+    states.client.until(lambda: states.standing(SUPER, "overdue")[0] == "overdue")
+    return states
 
 
 def verdict_of(user, name):
@@ -267,13 +267,13 @@ def verdict_of(user, name):
 
 
 @pytest.mark.parametrize("user", [ALL_RIGHTS, SUPER, READ_ALONE, ONE_DENIED])
-@pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_verdicts_depend_on_the_rights_of_the_user(stage, user):
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_verdicts_depend_on_the_rights_of_the_user(states, user):
     for name in STATES:
-        standing, said = stage.standing(user, name)
+        standing, said = states.standing(user, name)
         assert (name, standing) == (name, verdict_of(user, name)), said
         assert (standing == "forgotten") == ("abort --topic" in said), said
-    code, document, said = stage.ask(user, "orphans")
+    code, document, said = states.ask(user, "orphans")
     if user in (ALL_RIGHTS, SUPER):
         assert (code, {row["topic"] for row in document["orphans"]}) == (1, {f"topic-{name}" for name in GONE})
     else:
@@ -281,27 +281,27 @@ def test_verdicts_depend_on_the_rights_of_the_user(stage, user):
         assert "lacks DESCRIBE on " in said
 
 
-@pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_a_transaction_shortly_past_its_timeout_is_in_time(stage, monkeypatch):
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_a_transaction_shortly_past_its_timeout_is_in_time(states, monkeypatch):
     monkeypatch.setattr("ottla.verdict.OVERDUE_AFTER_MS", LONG_MS)
     monkeypatch.setattr("ottla.cli.txn.cluster.OVERDUE_AFTER_MS", LONG_MS)
-    standing, said = stage.standing(SUPER, "overdue")
+    standing, said = states.standing(SUPER, "overdue")
     assert standing == "in time" and "abort --topic" not in said
 
 
-@pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_a_copy_of_a_partition_alone_proves_nothing(stage, tmp_path):
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_a_copy_of_a_partition_alone_proves_nothing(states, tmp_path):
     for name in STATES:
-        shutil.copytree(stage.broker.data_dir / f"topic-{name}-0", tmp_path / f"topic-{name}-0")
+        shutil.copytree(states.broker.data_dir / f"topic-{name}-0", tmp_path / f"topic-{name}-0")
     found = run_audit(tmp_path)
     assert [str(one.verdict) for one in found.open_transactions] == ["unverifiable"] * len(STATES)
     assert not found.at_least("warning")
     assert {one.action for one in found.findings} == {f"ottla txn why topic-{name} 0 -b HOST:PORT" for name in STATES}
 
 
-@pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_the_audit_gives_the_same_verdicts_as_the_why_command(stage):
-    found = run_audit(stage.broker.data_dir)
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_the_audit_gives_the_same_verdicts_as_the_why_command(states):
+    found = run_audit(states.broker.data_dir)
     first = [one for one in found.open_transactions if one.partition == 0]
     told = {one.topic.removeprefix("topic-"): str(one.verdict) for one in first}
     assert told == {name: verdict_of(SUPER, name) for name in STATES}
@@ -310,17 +310,17 @@ def test_the_audit_gives_the_same_verdicts_as_the_why_command(stage):
         assert ("kafka-transactions.sh" in one.action) == is_gone, one
 
 
-@pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_an_abort_in_one_partition_tears_what_its_coordinator_holds(stage):
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_an_abort_in_one_partition_tears_what_its_coordinator_holds(states):
     """Why nothing but what is forgotten has an abort: the producer's commit reaches the other partition."""
-    topic = stage.client.create_topic("topic-torn", 2)
-    producer_id, epoch = stage.client.begin("torn-1", [(topic, 0), (topic, 1)], CALM_MS)
+    topic = states.client.create_topic("topic-torn", 2)
+    producer_id, epoch = states.client.begin("torn-1", [(topic, 0), (topic, 1)], CALM_MS)
     marker = {"producer_id": producer_id, "producer_epoch": epoch, "transaction_result": False, "coordinator_epoch": 0}
     marker["topics"] = [{"name": topic, "partition_indexes": [0]}]
-    stage.client.connection.send(message(K.WRITE_TXN_MARKERS, 1, markers=[marker]), 1)
-    stage.client.end("torn-1", producer_id, epoch, commit=True)
-    stage.client.until(lambda: [stage.client.last_stable_offset(topic, each) for each in (0, 1)] == [3, 2])
-    assert [aborted_producers(stage.client, topic, each) for each in (0, 1)] == [[producer_id], []]
+    states.client.connection.send(message(K.WRITE_TXN_MARKERS, 1, markers=[marker]), 1)
+    states.client.end("torn-1", producer_id, epoch, commit=True)
+    states.client.until(lambda: [states.client.last_stable_offset(topic, each) for each in (0, 1)] == [3, 2])
+    assert [aborted_producers(states.client, topic, each) for each in (0, 1)] == [[producer_id], []]
 
 
 def run_audit(directory):
@@ -337,29 +337,29 @@ def aborted_producers(client, topic, partition):
     return [each.producer_id for each in reply.responses[0].partitions[0].aborted_transactions or ()]
 
 
-@pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_zy_the_coordinator_repeats_a_marker_until_it_is_taken(stage):
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_zy_the_coordinator_repeats_a_marker_until_it_is_taken(states):
     """Until then the id begins no other transaction; "ending" is over after this test."""
-    refused = stage.refused_markers
+    refused = states.refused_markers
     refused.wait_hit(refused.hits + 2)
     asked = message(K.INIT_PRODUCER_ID, 4, transactional_id="ending-1", transaction_timeout_ms=CALM_MS)
-    assert stage.client.connection.send(asked, 4).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert stage.standing(SUPER, "ending")[0] == "ending"
+    assert states.client.connection.send(asked, 4).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert states.standing(SUPER, "ending")[0] == "ending"
     refused.remove()
-    stage.client.until(lambda: [stage.client.last_stable_offset("topic-ending", each) for each in (0, 1)] == [2, 2])
+    states.client.until(lambda: [states.client.last_stable_offset("topic-ending", each) for each in (0, 1)] == [2, 2])
 
 
-@pytest.mark.parametrize("stage", BROKERS, indirect=True)
-def test_zz_the_remedies_end_what_they_are_for(stage):
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_zz_the_remedies_end_what_they_are_for(states):
     """The last test of a broker: nothing is open after it that was forgotten or overdue."""
     for name in (*GONE, "overdue"):
-        _, document, _ = stage.ask(ALL_RIGHTS, "why", f"topic-{name}", "0")
+        _, document, _ = states.ask(ALL_RIGHTS, "why", f"topic-{name}", "0")
         command = next(row["command"] for row in document["remedies"] if row["command"])
-        stage.execute(command.replace(stage.sasl, stage.plain))
-        stage.client.until(
+        states.execute(command.replace(states.sasl, states.plain))
+        states.client.until(
             lambda name=name: (
-                stage.client.last_stable_offset(f"topic-{name}", 0) == stage.client.end_offset(f"topic-{name}", 0)
+                states.client.last_stable_offset(f"topic-{name}", 0) == states.client.end_offset(f"topic-{name}", 0)
             )
         )
-    stage.client.until(lambda: stage.client.last_stable_offset("topic-overdue", 1) == 2)
-    assert stage.client.last_stable_offset("topic-in-time", 0) == 0
+    states.client.until(lambda: states.client.last_stable_offset("topic-overdue", 1) == 2)
+    assert states.client.last_stable_offset("topic-in-time", 0) == 0

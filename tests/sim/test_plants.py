@@ -62,7 +62,7 @@ QUIET = PROFILES["calm"]._replace(network=NetworkConditions(stall=0, split=0, re
 ZERO, ONE = ("data", 0), ("data", 1)
 
 
-class Stage(World):
+class ScriptedWorld(World):
     """A world with one producer of `t0`, which runs a script."""
 
     def __init__(self, script, level, profile=QUIET):
@@ -223,7 +223,7 @@ DIRECTED = [
 @pytest.mark.parametrize(("plant", "script", "level", "profile"), DIRECTED)
 def test_a_schedule_made_for_it_shows_the_bug_and_is_clean_without(plant, script, level, profile):
     def found():
-        world = Stage(script, level, profile)
+        world = ScriptedWorld(script, level, profile)
         world.run()
         assert world.clients == ["p"]
         return judge(world).problems

@@ -25,10 +25,10 @@ def broker():
 
 
 @pytest.fixture
-def stage(broker):
-    stage = DemoClients(broker, Screen())
-    yield stage
-    stage.close()
+def clients(broker):
+    clients = DemoClients(broker, Screen())
+    yield clients
+    clients.close()
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def make_topic(broker, partitions=1, **configs):
     return topic
 
 
-def values(stage, topic, isolation_level="read_committed"):
-    return [record.value for record in stage.read(topic, isolation_level)]
+def values(clients, topic, isolation_level="read_committed"):
+    return [record.value for record in clients.read(topic, isolation_level)]
 
 
-def test_both_topics_or_neither(stage, broker, name):
+def test_both_topics_or_neither(clients, broker, name):
     ledger, audit = make_topic(broker, 2), make_topic(broker)
-    producer = stage.producer(name)
+    producer = clients.producer(name)
     with transaction(producer):
         producer.send(ledger, value="1", partition=1)
         producer.send(audit, value="1")
@@ -70,67 +70,67 @@ def test_both_topics_or_neither(stage, broker, name):
         producer.send(ledger, value="2", partition=0).get(timeout=EVENT_TIMEOUT_S)
         producer.send(audit, value="2").get(timeout=EVENT_TIMEOUT_S)
         raise ZeroDivisionError
-    assert values(stage, ledger) == values(stage, audit) == ["1"]
-    assert values(stage, audit, "read_uncommitted") == ["1", "2"]
+    assert values(clients, ledger) == values(clients, audit) == ["1"]
+    assert values(clients, audit, "read_uncommitted") == ["1", "2"]
 
 
-def test_a_record_above_the_topics_limit_aborts_only_its_transaction(stage, broker, name):
+def test_a_record_above_the_topics_limit_aborts_only_its_transaction(clients, broker, name):
     topic = make_topic(broker, **{"max.message.bytes": "2000"})
-    producer = stage.producer(name)
+    producer = clients.producer(name)
     with pytest.raises(TransactionAborted) as caught, transaction(producer):
         producer.send(topic, value="small").get(timeout=EVENT_TIMEOUT_S)
         producer.send(topic, value="x" * 5000)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     with transaction(producer):
         producer.send(topic, value="after")
-    assert values(stage, topic) == ["after"]
+    assert values(clients, topic) == ["after"]
 
 
-def test_a_lost_answer_to_produce_is_one_record(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.bootstrap)
+def test_a_lost_answer_to_produce_is_one_record(clients, proxy, topic, name):
+    producer = clients.producer(name, bootstrap=proxy.bootstrap)
     with transaction(producer):
         producer.send(topic, value="first")
     fault = proxy.add(at="reply", api="Produce", do="drop")
     with transaction(producer):
         producer.send(topic, value="second")
     assert fault.hits
-    assert values(stage, topic, "read_uncommitted") == ["first", "second"]
+    assert values(clients, topic, "read_uncommitted") == ["first", "second"]
 
 
-def test_a_commit_whose_reply_is_lost_is_sent_again(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.bootstrap)
+def test_a_commit_whose_reply_is_lost_is_sent_again(clients, proxy, topic, name):
+    producer = clients.producer(name, bootstrap=proxy.bootstrap)
     fault = proxy.add(at="reply", api="EndTxn", do="drop")
     with transaction(producer):
         producer.send(topic, value="committed")
     assert fault.hits
     assert proxy.requests["EndTxn"] == 2
-    assert values(stage, topic) == ["committed"]
+    assert values(clients, topic) == ["committed"]
 
 
-def test_a_commit_that_is_never_answered_is_unknown(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.bootstrap)
+def test_a_commit_that_is_never_answered_is_unknown(clients, proxy, topic, name):
+    producer = clients.producer(name, bootstrap=proxy.bootstrap)
     fault = proxy.add(at="reply", api="EndTxn", do="lose")
     with pytest.raises(CommitUnknown), transaction(producer, timeout_ms=500):
         producer.send(topic, value="committed after all")
     assert fault.hits
     assert producer._closed
-    stage.producer(name)  # settles what was left
-    assert values(stage, topic) == ["committed after all"]
+    clients.producer(name)  # settles what was left
+    assert values(clients, topic) == ["committed after all"]
 
 
-def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.bootstrap)
+def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(clients, proxy, topic, name):
+    producer = clients.producer(name, bootstrap=proxy.bootstrap)
     fault = proxy.add(at="reply", api="EndTxn", do="lose")
     with pytest.raises(TransactionFatal, match="did not confirm the abort"), transaction(producer, timeout_ms=500):
         producer.send(topic, value="aborted").get(timeout=EVENT_TIMEOUT_S)
         raise ZeroDivisionError
     assert fault.hits
-    stage.producer(name)
-    assert values(stage, topic) == []
+    clients.producer(name)
+    assert values(clients, topic) == []
 
 
-def test_records_that_run_into_the_delivery_timeout_are_not_committed_away(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.bootstrap, delivery_timeout_ms=900, request_timeout_ms=600)
+def test_records_that_run_into_the_delivery_timeout_are_not_committed_away(clients, proxy, topic, name):
+    producer = clients.producer(name, bootstrap=proxy.bootstrap, delivery_timeout_ms=900, request_timeout_ms=600)
     with transaction(producer):
         producer.send(topic, value="first")
     fault = proxy.add(at="reply", api="Produce", do="lose", times=2)
@@ -141,28 +141,28 @@ def test_records_that_run_into_the_delivery_timeout_are_not_committed_away(stage
     proxy.plan.remove(fault.id)
     with transaction(producer):
         producer.send(topic, value="after")
-    assert values(stage, topic) == ["first", "after"]
+    assert values(clients, topic) == ["first", "after"]
 
 
-def test_a_second_instance_fences_the_first(stage, topic, name):
-    first = stage.producer(name)
+def test_a_second_instance_fences_the_first(clients, topic, name):
+    first = clients.producer(name)
     with pytest.raises(ProducerFenced) as caught, transaction(first):
         first.send(topic, value="zombie").get(timeout=EVENT_TIMEOUT_S)
-        second = stage.producer(name)
+        second = clients.producer(name)
         with transaction(second):
             second.send(topic, value="successor")
     assert caught.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
     assert first._closed
-    assert values(stage, topic) == ["successor"]
+    assert values(clients, topic) == ["successor"]
 
 
-def test_a_zombie_that_writes_is_fenced_too(stage, topic, name):
-    first = stage.producer(name)
+def test_a_zombie_that_writes_is_fenced_too(clients, topic, name):
+    first = clients.producer(name)
     with pytest.raises(ProducerFenced), transaction(first):
         first.send(topic, value="zombie").get(timeout=EVENT_TIMEOUT_S)
-        stage.producer(name)
+        clients.producer(name)
         first.send(topic, value="zombie again").get(timeout=EVENT_TIMEOUT_S)
-    assert values(stage, topic) == []
+    assert values(clients, topic) == []
 
 
 def consume_until(consumer, producer, target, count, fail_at=None):
@@ -178,17 +178,17 @@ def consume_until(consumer, producer, target, count, fail_at=None):
     return done
 
 
-def test_positions_are_committed_with_the_records_or_not_at_all(stage, broker, name):
+def test_positions_are_committed_with_the_records_or_not_at_all(clients, broker, name):
     source, target = make_topic(broker, 2), make_topic(broker)
     feeder = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for number in range(8):
         feeder.send(source, b"%d" % number, partition=number % 2)
     feeder.close()
-    producer, consumer = stage.producer(name), stage.consumer(source, f"group-of-{name}")
+    producer, consumer = clients.producer(name), clients.consumer(source, f"group-of-{name}")
     with pytest.raises(ZeroDivisionError):
         consume_until(consumer, producer, target, 8, fail_at=5)
     committed = sum(consumer.committed(partition) or 0 for partition in consumer.assignment())
-    assert committed == len(values(stage, target)) < 5
+    assert committed == len(values(clients, target)) < 5
     assert consume_until(consumer, producer, target, 8 - committed) == 8 - committed
-    assert sorted(values(stage, target)) == [str(number) for number in range(8)]
+    assert sorted(values(clients, target)) == [str(number) for number in range(8)]
     assert {consumer.committed(partition) for partition in consumer.assignment()} == {4}

@@ -29,11 +29,11 @@ EVENT_STREAM: Final = "text/event-stream"
 class EventStreams:
     """The readers of one broker's events. `clock` is the real one, because they wait in real time."""
 
-    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Overview) -> None:
+    def __init__(self, broker: Broker, events: Events, clock: Clock, overview: Overview) -> None:
         self._broker = broker
         self._events = events
         self._clock = clock
-        self._glance = glance
+        self._overview = overview
         # A reader that has disconnected is discarded with its coroutine, which removes it from this set.
         self._streams: WeakSet[_EventStream] = WeakSet()
 
@@ -54,7 +54,7 @@ class EventStreams:
         since = whole_number(request, "since", events.next_seq - 1, 0, MOST_MS)
         # A seq that does not exist yet is from an earlier run of the broker.
         first = since + 1 if since < events.next_seq else events.first_seq
-        stream = _EventStream(self._broker, events, self._clock, self._glance, first)
+        stream = _EventStream(self._broker, events, self._clock, self._overview, first)
         self._streams.add(stream)
         return AdminResponse(body=stream.run, content_type=EVENT_STREAM)
 
@@ -62,11 +62,11 @@ class EventStreams:
 class _EventStream:
     """A reader, which has been sent the events before `seq`."""
 
-    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Overview, seq: int) -> None:
+    def __init__(self, broker: Broker, events: Events, clock: Clock, overview: Overview, seq: int) -> None:
         self._broker = broker
         self._events = events
         self._clock = clock
-        self._glance = glance
+        self._overview = overview
         self._seq = seq
         self._left_out = events.left_out
 
@@ -76,7 +76,7 @@ class _EventStream:
         while True:
             await self._send_new(send)
             if not ticks % OVERVIEW_TICKS:
-                await send(await self._overview())
+                await send(await self._encode_overview())
             ticks += 1
             if not ticks % COMMENT_TICKS:
                 await send(b": still here\n\n")
@@ -98,6 +98,6 @@ class _EventStream:
         if missed:
             await send(b'event: gap\ndata: {"left_out":%d}\n\n' % missed)
 
-    async def _overview(self) -> bytes:
+    async def _encode_overview(self) -> bytes:
         self._broker.turns.charge(ROW_JSON_US)
-        return b"event: overview\ndata: %b\n\n" % encode_json(await self._glance.overview())
+        return b"event: overview\ndata: %b\n\n" % encode_json(await self._overview.build())

@@ -12,7 +12,7 @@ from ottla.broker.costs import COPY_BYTE_US
 from ottla.broker.events import Events
 
 
-def export_route(broker: Broker, events: Events, glance: Overview, lists: Mapping[str, Route]) -> Route:
+def export_route(broker: Broker, events: Events, overview: Overview, lists: Mapping[str, Route]) -> Route:
     """Return the route. `lists` are the routes whose first rows the page has, by the names of their data."""
     before, rest = exported_page()  # as long as two turns of the event loop
 
@@ -26,7 +26,7 @@ def export_route(broker: Broker, events: Events, glance: Overview, lists: Mappin
                 await send(escape_json(piece))
 
             await send(before)
-            seen = encode_json(await glance.overview())
+            seen = encode_json(await overview.build())
             await embed(b'{"exported_ms":%d,"overview":%b,"history":' % (now_ms, seen))
             await write_history(broker, events, from_ms, to_ms, embed)
             for name, route in lists.items():

@@ -79,12 +79,12 @@ class Overview:
         """Return the route."""
 
         async def show(request: AdminRequest) -> AdminResponse:
-            return AdminResponse(body=await self.overview())
+            return AdminResponse(body=await self.build())
 
         handler: AdminHandler = show
         return Route("GET", "/v1/overview", handler, "Show this broker at a glance", response_schema=SCHEMA)
 
-    async def overview(self) -> dict[str, Any]:
+    async def build(self) -> dict[str, Any]:
         """Return the body of the reply: short, however large the broker's state is."""
         await self._sum_up_logs()
         broker = self._broker

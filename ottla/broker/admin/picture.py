@@ -18,7 +18,7 @@ from ottla.broker.ports.clock import Clock
 def picture_routes(broker: Broker, clock: Clock) -> Sequence[Route]:
     """Return the routes. From now on the broker keeps its events. `clock` is the real one."""
     events = broker.watch()
-    glance = Overview(broker, events, clock)
+    overview = Overview(broker, events, clock)
     history, refusals = history_routes(broker, events)
     lists = {
         "transactions": transactions_route(broker, events),
@@ -27,10 +27,10 @@ def picture_routes(broker: Broker, clock: Clock) -> Sequence[Route]:
         "refusals": refusals,
     }
     return [
-        glance.route(),
+        overview.route(),
         *lists.values(),
         why_route(broker),
         history,
-        EventStreams(broker, events, clock, glance).route(),
-        export_route(broker, events, glance, lists),
+        EventStreams(broker, events, clock, overview).route(),
+        export_route(broker, events, overview, lists),
     ]

@@ -13,7 +13,7 @@ NOT_YET = {
     ErrorCode.NOT_COORDINATOR,
 }
 GIVE_UP_S = 20.0
-# Stand in a request for what no message object can hold, see `stage.BluntConnection`.
+# Stand in a request for what no message object can hold, see `play.BluntConnection`.
 NULL, NOT_UTF8 = "<<null>>", "<<utf8>>"
 
 

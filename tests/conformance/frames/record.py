@@ -15,7 +15,7 @@ import tempfile
 from base64 import b64encode
 from pathlib import Path
 
-from storage_requests import Desk, part
+from storage_requests import StorageRequests, part
 from targets import ApacheKafka, run_tool
 
 from ottla.protocol.api_keys import ApiKey
@@ -34,11 +34,11 @@ def ask_kafka(table: list[Row], directory: Path) -> list[dict[str, object]]:
     """Kafka's answers to each row."""
     kafka = ApacheKafka(directory, {"auto.create.topics.enable": "false"}).start()
     try:
-        desk = Desk(kafka.bootstrap, "frames")
+        requests = StorageRequests(kafka.bootstrap, "frames")
         for topic in (WRITTEN, PRODUCED):
-            desk.create(topic, partitions=len(table), **TOPIC_CONFIGS)
-        produced = [produce(desk, index, row.batch) for index, row in enumerate(table)]
-        desk.close()
+            requests.create(topic, partitions=len(table), **TOPIC_CONFIGS)
+        produced = [produce(requests, index, row.batch) for index, row in enumerate(table)]
+        requests.close()
         assert kafka.stop(timeout_s=120) == 143, kafka.log_tail()
         for index, row in enumerate(table):
             folder = kafka.data_dir / f"{WRITTEN}-{index}"
@@ -66,11 +66,11 @@ def ask_kafka(table: list[Row], directory: Path) -> list[dict[str, object]]:
     ]
 
 
-def produce(desk: Desk, index: int, batch: bytes) -> str:
+def produce(requests: StorageRequests, index: int, batch: bytes) -> str:
     """The error code and message of a Produce."""
     row = part(ApiKey.PRODUCE, "TopicProduceData.PartitionProduceData", index=index, records=batch)
     data = part(ApiKey.PRODUCE, "TopicProduceData", name=PRODUCED, partition_data=[row])
-    reply = desk._ask(ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=5_000, topic_data=[data])
+    reply = requests._ask(ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=5_000, topic_data=[data])
     (answered,) = reply.responses[0].partition_responses
     return ErrorCode(answered.error_code).name
 

@@ -33,7 +33,7 @@ MOST_UNCHARGED_CALLS = 2_000
 
 
 @pytest.fixture(scope="module")
-def stage():
+def filled_broker():
     """Return a filled broker. A new one is made when the state of the old one has changed."""
     kept = []
 
@@ -64,8 +64,8 @@ def find_slow(broker, api, state, entries=ENTRIES, size_bytes=BYTES):
 
 
 @pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
-def test_a_huge_request_is_charged_and_yields(api, stage):
-    broker, state = stage()
+def test_a_huge_request_is_charged_and_yields(api, filled_broker):
+    broker, state = filled_broker()
     assert [*find_slow(broker, api, state)] == []
     assert broker.bugs == []
 
@@ -81,8 +81,8 @@ class Moody:
 
 
 @pytest.mark.parametrize("api", [api for api in TABLE.values() if api.needs], ids=lambda api: api.title)
-def test_a_huge_request_is_charged_and_yields_with_an_authorizer(api, stage):
-    broker, state = stage()
+def test_a_huge_request_is_charged_and_yields_with_an_authorizer(api, filled_broker):
+    broker, state = filled_broker()
     parts = broker.assembly.broker
     parts.authorizer = Moody()
     try:
@@ -93,9 +93,9 @@ def test_a_huge_request_is_charged_and_yields_with_an_authorizer(api, stage):
 
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH], ids=lambda key: key.title)
-def test_no_step_grows_with_the_rows(key, stage):
+def test_no_step_grows_with_the_rows(key, filled_broker):
     """Messages with records have their own decoders and encoders; only the full size shows their cost."""
-    broker, state = stage()
+    broker, state = filled_broker()
     assert [*find_slow(broker, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
     assert broker.bugs == []
 
@@ -116,16 +116,16 @@ def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
 
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT], ids=lambda key: key.title)
-def test_a_handler_that_never_yields_is_detected(stage, monkeypatch, key):
-    broker, state = stage()
+def test_a_handler_that_never_yields_is_detected(filled_broker, monkeypatch, key):
+    broker, state = filled_broker()
     monkeypatch.setattr(Turns, "must_yield", False)
     assert [*find_slow(broker, TABLE[key], state)]
 
 
 @pytest.mark.parametrize("rests", [False, True])
-def test_a_handler_that_forgets_the_charge_is_seen(stage, rests):
+def test_a_handler_that_forgets_the_charge_is_seen(filled_broker, rests):
     """Asking for a turn budget after each row does not help: without a charge the budget is never spent."""
-    broker, state = stage()
+    broker, state = filled_broker()
     api = TABLE[ApiKey.DELETE_GROUPS]
 
     async def forgetful(parts, request):

@@ -32,13 +32,13 @@ HOSTILE += "x" * 300
 CASE = "hostile"
 
 
-def _script(stage):
-    stage.topic()
-    producer = Producer(stage, HOSTILE, V1)
+def _script(script):
+    script.topic()
+    producer = Producer(script, HOSTILE, V1)
     producer.send("aborted 1")
     producer.abort()
     producer.send_late("open 1")
-    stage.send(NewRecord(HOSTILE.encode(), HOSTILE.encode(), ((HOSTILE, HOSTILE.encode()),)))
+    script.send(NewRecord(HOSTILE.encode(), HOSTILE.encode(), ((HOSTILE, HOSTILE.encode()),)))
 
 
 @pytest.fixture(scope="module")

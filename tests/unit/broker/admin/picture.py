@@ -18,10 +18,10 @@ class Picture:
 
     def __init__(self, **options):
         self.broker = coordinating(**options)
-        self.broker = self.broker.assembly.broker
+        self.parts = self.broker.assembly.broker
         self.web = Web(broker=self.broker)
-        self.web.router = Router(picture_routes(self.broker, self.broker.clock))
-        self.events = self.broker.events
+        self.web.router = Router(picture_routes(self.parts, self.broker.clock))
+        self.events = self.parts.events
 
     def get(self, target, status=200):
         """Return the answer as a value."""

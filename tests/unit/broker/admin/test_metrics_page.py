@@ -62,9 +62,9 @@ class Scraped:
 
     def __init__(self, broker):
         self.broker = broker
-        self.broker = broker.assembly.broker
-        self.broker.metrics.measure(broker.clock.monotonic_ms, Histogram((1, 10)))
-        self.page = MetricsPage(self.broker, broker.clock, 1_000)
+        self.parts = broker.assembly.broker
+        self.parts.metrics.measure(broker.clock.monotonic_ms, Histogram((1, 10)))
+        self.page = MetricsPage(self.parts, broker.clock, 1_000)
 
     def text(self):
         pieces, done = [], []
@@ -204,7 +204,7 @@ def test_rates_and_quantiles_are_those_of_the_last_minutes(scraper):
     broker.advance(9_000)
     produce(broker, batch(100))
     broker.advance(1_000)
-    bytes_in = scraper.broker.metrics.bytes_in
+    bytes_in = scraper.parts.metrics.bytes_in
     rate = scraper.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
     assert rate == pytest.approx(bytes_in / 10, rel=0.05)
     quantile = {"request": "Produce", "quantile": "0.99"}

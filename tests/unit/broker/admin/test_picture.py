@@ -159,7 +159,7 @@ def test_why_a_partition_is_held_back_and_what_ends_it(picture):
 def test_a_transaction_missing_at_its_coordinator_is_called_forgotten(picture):
     producer = Producer(picture.broker)
     producer.begin(0)
-    for shard in picture.broker.transactions.shards():
+    for shard in picture.parts.transactions.shards():
         shard.states.pop("txn", None), shard.open.pop("txn", None)
     told = picture.get(f"/v1/partitions/{LEDGER}/0/why")
     assert "(forgotten, last active" in told["text"]

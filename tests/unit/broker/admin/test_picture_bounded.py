@@ -25,7 +25,7 @@ START_MS = 1_700_000_000_000
 def crowd():
     """Fill a broker with ids, partitions, groups, offsets and events. A real transaction holds a partition back."""
     picture = Picture()
-    (shard,) = picture.broker.transactions.shards()
+    (shard,) = picture.parts.transactions.shards()
     picture.broker.create_topic("many", PARTITIONS)
     picture.broker.advance(20_000)
     places = {("many", index): None for index in range(PARTITIONS)}
@@ -38,7 +38,7 @@ def crowd():
         shard.open[name] = None
     commit(picture.broker, *(("many", index, 0) for index in range(1_000)))
     for number in range(MANY):
-        picture.broker.groups._manager.obtain(f"group-{number}")
+        picture.parts.groups._manager.obtain(f"group-{number}")
     for number in range(5_000):
         picture.events.began(f"txn-{number}", 1, 0, [(LEDGER, 0)])
         picture.events.record_refusal(f"Api{number}", "ERROR", "client", "peer", f"txn-{number}", "why")

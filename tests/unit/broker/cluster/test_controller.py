@@ -91,12 +91,12 @@ def codes(replies):
 
 def test_a_topic_exists_when_its_record_is_durable(caller):
     created = caller.create("ledger")
-    caller.broker.settle()
-    assert created == [] and "ledger" not in caller.broker.cluster.topics
-    assert caller.broker.directories() == ["__cluster_metadata-0"]
+    caller.parts.settle()
+    assert created == [] and "ledger" not in caller.parts.cluster.topics
+    assert caller.parts.directories() == ["__cluster_metadata-0"]
     caller.end_sync()
     assert codes(created) == [E.NONE]
-    assert caller.broker.directories() == ["__cluster_metadata-0", "ledger-0"]
+    assert caller.parts.directories() == ["__cluster_metadata-0", "ledger-0"]
 
 
 def test_all_topics_of_a_request_share_one_sync_without_a_directory(caller):
@@ -114,7 +114,7 @@ def test_of_many_topics_some_are_applied_before_the_others_are_logged(caller, mo
     created = caller.create(*(f"t{number}" for number in range(25)))
     seen = []
     while not created:
-        seen.append(len(caller.broker.cluster.topics))
+        seen.append(len(caller.parts.cluster.topics))
         caller.end_sync()
     assert seen == [0, 10, 20]
     assert codes(created) == [E.NONE] * 25
@@ -132,24 +132,24 @@ def test_names_that_collide_are_decided_one_after_the_other(caller):
     one, other = caller.create("my.topic"), caller.create("my_topic")
     caller.end_sync()
     assert codes(one) == [E.NONE]
-    caller.broker.settle()
+    caller.parts.settle()
     assert codes(other) == [E.INVALID_TOPIC_EXCEPTION]
 
 
 def test_all_partitions_are_removed_once_the_deletion_is_durable(caller):
-    create_topic(caller.broker.cluster, "ledger", 3)
-    caller.broker.settle()
-    partition = caller.broker.cluster.partition("ledger", 2)
+    create_topic(caller.parts.cluster, "ledger", 3)
+    caller.parts.settle()
+    partition = caller.parts.cluster.partition("ledger", 2)
     deleted = caller.delete("ledger")
-    assert caller.broker.cluster.partition("ledger", 2) is partition and partition.offline is None
+    assert caller.parts.cluster.partition("ledger", 2) is partition and partition.offline is None
     caller.end_sync()
     assert codes(deleted) == [E.NONE]
-    assert [caller.broker.cluster.partition("ledger", index) for index in range(3)] == [None] * 3
+    assert [caller.parts.cluster.partition("ledger", index) for index in range(3)] == [None] * 3
     assert partition.offline == "the partition was deleted"
 
 
 def test_a_name_is_free_when_nothing_of_the_deleted_topic_is_left(caller):
-    parts = caller.broker
+    parts = caller.parts
     old = create_topic(parts.cluster, "ledger", 3)
     parts.settle()
     parts.disk.charge = lambda cost_us: parts.turns.charge(SHARE_US)  # each call uses the whole turn budget
@@ -164,7 +164,7 @@ def test_a_name_is_free_when_nothing_of_the_deleted_topic_is_left(caller):
 
 
 def test_a_deletion_renames_its_directories_over_many_turns(caller):
-    parts = caller.broker
+    parts = caller.parts
     create_topic(parts.cluster, "wide", 8)
     parts.settle()
     parts.disk.charge = lambda cost_us: parts.turns.charge(SHARE_US)
@@ -182,7 +182,7 @@ def test_a_deletion_renames_its_directories_over_many_turns(caller):
 
 
 def test_a_deletion_that_was_killed_before_its_directories_moved_is_one_all_the_same(caller):
-    parts = caller.broker
+    parts = caller.parts
     create_topic(parts.cluster, "gone", 2)
     parts.settle()
     caller.delete("gone")
@@ -199,7 +199,7 @@ def test_a_deletion_that_was_killed_before_its_directories_moved_is_one_all_the_
 
 
 def test_a_stop_renames_the_remaining_directories_of_a_deletion(caller):
-    parts = caller.broker
+    parts = caller.parts
     create_topic(parts.cluster, "gone", 4)
     parts.settle()
     caller.delete("gone")
@@ -222,64 +222,64 @@ def test_a_change_is_completed_after_its_client_disconnects(caller):
     caller.create("ledger")
     caller.activity.discard()
     caller.end_sync()
-    assert "ledger" in caller.broker.cluster.topics
+    assert "ledger" in caller.parts.cluster.topics
     again = caller.create("ledger")
-    caller.broker.settle()
+    caller.parts.settle()
     assert codes(again) == [E.TOPIC_ALREADY_EXISTS]
 
 
 def test_after_a_failed_sync_nothing_is_changed_and_the_directory_is_offline(caller):
-    create_topic(caller.broker.cluster, "kept")
-    caller.broker.settle()
+    create_topic(caller.parts.cluster, "kept")
+    caller.parts.settle()
     created, deleted, asked = caller.create("new", "kept"), caller.delete("kept"), caller.ask_for("auto")
     caller.end_sync(OSError(errno.EIO, "Input/output error"))
     assert codes(created) == [E.KAFKA_STORAGE_ERROR, E.TOPIC_ALREADY_EXISTS]
     assert codes(deleted) == codes(asked) == [E.KAFKA_STORAGE_ERROR]
-    assert list(caller.broker.cluster.topics) == ["kept"]
-    assert "Input/output error" in caller.broker.logs.offline
+    assert list(caller.parts.cluster.topics) == ["kept"]
+    assert "Input/output error" in caller.parts.logs.offline
 
 
 def test_a_topic_named_twice_is_not_deleted(caller):
-    create_topic(caller.broker.cluster, "ledger")
-    caller.broker.settle()
+    create_topic(caller.parts.cluster, "ledger")
+    caller.parts.settle()
     deleted = caller.delete("ledger", "ledger", "other")
-    caller.broker.settle()
+    caller.parts.settle()
     assert codes(deleted) == [E.INVALID_REQUEST, E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert "ledger" in caller.broker.cluster.topics
+    assert "ledger" in caller.parts.cluster.topics
 
 
 def test_the_image_is_what_its_records_replay_to(caller):
-    create_topic(caller.broker.cluster, "wide", 1200, {"size": "100"})
-    create_topic(caller.broker.cluster, "a.b")
-    reserve_producer_ids(caller.broker.cluster)
-    caller.broker.settle()
-    live = caller.broker.cluster.image
+    create_topic(caller.parts.cluster, "wide", 1200, {"size": "100"})
+    create_topic(caller.parts.cluster, "a.b")
+    reserve_producer_ids(caller.parts.cluster)
+    caller.parts.settle()
+    live = caller.parts.cluster.image
     caller.release()
-    caller.broker.stop()
-    caller.broker.start()
-    assert caller.broker.cluster.image == live
-    assert caller.broker.cluster.image.colliding_topic("a_b") == "a.b"
+    caller.parts.stop()
+    caller.parts.start()
+    assert caller.parts.cluster.image == live
+    assert caller.parts.cluster.image.colliding_topic("a_b") == "a.b"
 
 
 # --- producer ids
 
 
 def test_no_producer_id_is_given_out_of_a_block_that_is_not_durable(caller):
-    controller, got = caller.broker.cluster.controller, []
+    controller, got = caller.parts.cluster.controller, []
     assert controller.next_producer_id() is None
-    caller.broker.turns.event(lambda: caller.broker.turns.start(controller.producer_ids(), got.append, print))
-    caller.broker.settle()
+    caller.parts.turns.event(lambda: caller.parts.turns.start(controller.producer_ids(), got.append, print))
+    caller.parts.settle()
     assert got == [] and controller.next_producer_id() is None
     caller.end_sync()
     assert got == [True] and controller.next_producer_id() == 0
 
 
 def test_the_next_producer_id_block_is_reserved_before_the_last_runs_out(caller):
-    controller = caller.broker.cluster.controller
-    reserve_producer_ids(caller.broker.cluster)
-    caller.broker.settle()
+    controller = caller.parts.cluster.controller
+    reserve_producer_ids(caller.parts.cluster)
+    caller.parts.settle()
     given = [controller.next_producer_id() for _ in range(900)]
-    caller.broker.settle()
+    caller.parts.settle()
     assert not caller.jobs
     given.append(controller.next_producer_id())
     caller.end_sync()
@@ -288,10 +288,10 @@ def test_the_next_producer_id_block_is_reserved_before_the_last_runs_out(caller)
 
 
 def test_without_a_block_that_can_be_logged_there_is_no_producer_id(caller):
-    controller, got = caller.broker.cluster.controller, []
-    caller.broker.turns.event(lambda: caller.broker.turns.start(controller.producer_ids(), got.append, print))
+    controller, got = caller.parts.cluster.controller, []
+    caller.parts.turns.event(lambda: caller.parts.turns.start(controller.producer_ids(), got.append, print))
     caller.end_sync(OSError(errno.EIO, "Input/output error"))
-    caller.broker.turns.event(lambda: caller.broker.turns.start(controller.producer_ids(), got.append, print))
+    caller.parts.turns.event(lambda: caller.parts.turns.start(controller.producer_ids(), got.append, print))
     assert got == [False, False]
     assert controller.next_producer_id() is None
 

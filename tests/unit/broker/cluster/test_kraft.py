@@ -209,7 +209,7 @@ def test_ottla_appends_records_in_an_epoch_of_its_own(kafkas):
         m.AbortTransactionRecord("Node 1 found it open"),
         m.TopicRecord("mine", cluster.topics["mine"].topic_id),
     ]
-    kafkas.broker.stop()
+    kafkas.parts.stop()
     assert (kafkas.metadata / "leader-epoch-checkpoint").read_text().split()[2:] == ["5", "0", "6", "6"]
     cluster = kafkas.start()
     create_topic(cluster, "more", 1)
@@ -244,9 +244,9 @@ def test_partition_of_another_node_or_directory_is_offline_and_not_made(kafkas, 
     cluster = kafkas.start()
     assert [cluster.partition("audit", index).offline is None for index in range(3)] == [False, True, False]
     assert "2 of 4 partitions, such as audit-0, have no replica" in caplog.text
-    assert "audit-0" not in kafkas.broker.directories()
+    assert "audit-0" not in kafkas.parts.directories()
     assert cluster.partition("audit", 0).read(0, 1).error.name == "KAFKA_STORAGE_ERROR"
-    kafkas.broker.stop()
+    kafkas.parts.stop()
     assert (kafkas.directory / ".kafka_cleanshutdown").exists()
 
 

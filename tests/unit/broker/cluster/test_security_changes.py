@@ -102,11 +102,11 @@ def test_a_quota_change_does_not_modify_quotas_read_before(parts):
 
 def test_a_security_change_is_applied_when_durable_even_without_its_client(changes):
     answers = changes.begin(lambda: _of(acl(1), USER), ACLS)
-    changes.broker.settle()
-    assert (answers, changes.heard, changes.broker.cluster.image.acls) == ([], [], {})
+    changes.parts.settle()
+    assert (answers, changes.heard, changes.parts.cluster.image.acls) == ([], [], {})
     changes.activity.discard()  # its client has gone away
     changes.end_sync()
-    assert changes.broker.cluster.image.acls == {acl(1).id: acl(1)}
+    assert changes.parts.cluster.image.acls == {acl(1).id: acl(1)}
     assert changes.heard == [(acl(1), USER)]
 
 
@@ -114,32 +114,32 @@ def test_a_second_security_change_waits_for_the_first_and_sees_it(changes):
     seen = []
 
     async def second():
-        seen.append(dict(changes.broker.cluster.image.acls))
+        seen.append(dict(changes.parts.cluster.image.acls))
         return []
 
     changes.begin(lambda: _of(acl(1)), ACLS)
     answers = changes.begin(second, ACLS)
-    changes.broker.settle()
+    changes.parts.settle()
     assert (seen, answers) == ([], [])
     changes.end_sync()
     assert (seen, answers) == ([{acl(1).id: acl(1)}], [None])
 
 
 def test_an_empty_security_change_writes_no_record(changes):
-    before = changes.broker.cluster.metadata_log.partition.log_end_offset
+    before = changes.parts.cluster.metadata_log.partition.log_end_offset
     answers = changes.begin(lambda: _of(), ACLS)
-    changes.broker.settle()
+    changes.parts.settle()
     assert answers == [None]
-    assert changes.broker.cluster.metadata_log.partition.log_end_offset == before
+    assert changes.parts.cluster.metadata_log.partition.log_end_offset == before
 
 
 def test_many_entries_are_one_batch_and_reach_listeners_in_parts(changes, monkeypatch):
     monkeypatch.setattr(controller, "CONFIG_US", 11.0)
-    first = changes.broker.cluster.metadata_log.partition.log_end_offset
+    first = changes.parts.cluster.metadata_log.partition.log_end_offset
     many = [acl(number) for number in range(450)]
     answers = changes.begin(lambda: _of(*many), ACLS)
-    changes.broker.settle()
-    (_,) = [header for header, _ in changes.broker.cluster.metadata_log.partition.scan(first)]
+    changes.parts.settle()
+    (_,) = [header for header, _ in changes.parts.cluster.metadata_log.partition.scan(first)]
     changes.end_sync()
     assert [len(part) for part in changes.heard] == [200, 200, 50]
     assert answers == [None]
@@ -147,11 +147,11 @@ def test_many_entries_are_one_batch_and_reach_listeners_in_parts(changes, monkey
 
 def test_a_security_change_that_fails_to_sync_is_not_applied(changes):
     answers = changes.begin(lambda: _of(acl(1)), ACLS)
-    changes.broker.settle()
+    changes.parts.settle()
     changes.end_sync(OSError(errno.EIO, "Input/output error"))
     (error,) = answers
     assert isinstance(error, OSError)
-    assert (changes.heard, changes.broker.cluster.image.acls) == ([], {})
+    assert (changes.heard, changes.parts.cluster.image.acls) == ([], {})
 
 
 def test_security_changes_are_logged_without_secrets(parts, caplog):

@@ -23,7 +23,7 @@ def end_of(one: "Listed", parts: Sequence[RangeFacts]) -> int:
     return max([one.log.log_start, base, *(part.next_offset for part in parts)])
 
 
-class Reach:
+class ReadEnds:
     """Ends of all partitions, by index in the listing."""
 
     def __init__(
