@@ -67,9 +67,7 @@ class History:
         assert result.error == 0
 
     def send(self, producer_id, keys, codec):
-        result = self.producer(producer_id).send(
-            self.records(keys), compression=codec, timestamp_ms=self.logs.clock.ms
-        )
+        result = self.producer(producer_id).send(self.records(keys), compression=codec, timestamp_ms=self.logs.clock.ms)
         assert result.error == 0 and not result.duplicate
 
     def idempotent(self, producer_id, keys, codec):
