@@ -99,8 +99,10 @@ def test_an_absent_topic_is_made_where_both_sides_want_it(allowed, option, versi
 def test_auto_creation_of_an_invalid_or_colliding_name_is_refused(name):
     broker = MemoryBroker()
     broker.create_topic("my.topic")
+    broker.mark()
     (row,) = metadata(broker, 4, name_topics(name), allow_auto_topic_creation=True).topics
     assert row.error_code == E.INVALID_TOPIC_EXCEPTION
+    assert [*broker.assembly.broker.cluster.topics] == ["my.topic"] and not broker.has_changed()
 
 
 def test_internal_topics_are_made_as_they_must_be():
@@ -146,8 +148,10 @@ def test_a_topic_is_there_when_it_is_on_the_device(flushing):
 def test_auto_creation_that_cannot_be_logged_gets_a_storage_error(broker):
     parts = broker.assembly.broker
     broker.turns.event(lambda: parts.cluster.metadata_log.partition.take_offline("no space"))
+    broker.mark()
     (row,) = metadata(broker, 4, name_topics("new"), allow_auto_topic_creation=True).topics
     assert row.error_code == E.KAFKA_STORAGE_ERROR
+    assert "new" not in parts.cluster.topics and not broker.has_changed()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -131,7 +131,8 @@ def test_a_transactional_batch_with_a_wrong_id_or_epoch_is_refused(broker, versi
     producer.add((LEDGER, [0]))
     for name, value in ours.items():
         setattr(producer, name, value)
-    assert producer.produce(version=version)[0] is error
+    assert producer.produce(version=version) == (error, -1)
+    assert broker.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == 0
 
 
 def test_verification_may_be_turned_off():

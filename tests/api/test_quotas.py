@@ -7,7 +7,6 @@ from ottla.broker.quotas.quotas import Throttled
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
 from tests.api.login_clients import Guest, lone_with_logins
 from tests.memory_broker import MemoryBroker
@@ -323,8 +322,3 @@ def test_a_topic_that_is_made_by_asking_for_it_counts(broker):
         asked = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
         found.append(_ask(broker, client, K.METADATA, 9, **asked).topics[0].error_code)
     assert found.count(E.NONE) >= 2 and E.UNKNOWN_TOPIC_OR_PARTITION in found
-
-
-def test_a_broker_without_quotas_has_quotas_disabled(broker):
-    assert broker.ask(K.API_VERSIONS, 0, message(K.API_VERSIONS, 0)).error_code == E.NONE
-    assert not broker.assembly.broker.quotas.enabled

@@ -47,7 +47,7 @@ def append(partition):
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, caplog):
-    """Send a request to a broker whose disk filled up while it ran."""
+    """Send a request three times to a broker whose disk filled up while it ran; no topic may appear or disappear."""
 
     def full(file, buffers):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -63,8 +63,11 @@ def ask(tmp_path, monkeypatch, caplog):
         with monkeypatch.context() as patch:
             patch.setattr(RealFile, "append", full)
             assert append(broker.cluster.partition("ledger", 0)).error is E.KAFKA_STORAGE_ERROR
+        before = [*broker.cluster.topics]
         try:
-            return [await answer(broker, key, version, body()) for _ in range(3)][-1]
+            reply = [await answer(broker, key, version, body()) for _ in range(3)][-1]
+            assert [*broker.cluster.topics] == before
+            return reply
         finally:
             await server.stop()
 

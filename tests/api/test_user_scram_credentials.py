@@ -215,8 +215,10 @@ def test_many_users_are_altered_and_described_in_shares(broker):
 
 
 def test_an_empty_request_changes_nothing(broker):
+    alter(broker, upsertion())
     broker.mark()
     assert alter(broker) == []
+    assert not broker.has_changed()
 
 
 def test_an_alteration_is_acknowledged_after_its_sync(flushing):

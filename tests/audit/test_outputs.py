@@ -169,9 +169,10 @@ def test_an_export_is_replaced_only_with_overwrite_and_no_foreign_files(write_lo
     assert export.main([str(write_log.root), folder, "--overwrite", "--columns", "offset"]) == 0
     put(folder, "notes.txt", b"mine")
     before = tree(folder)
-    assert export.main([str(write_log.root), folder, "--overwrite"]) == 2
-    assert "is not empty, and notes.txt is not of ottla" in capsys.readouterr().err
-    assert tree(folder) == before
+    for more in ([], ["--overwrite"]):
+        assert export.main([str(write_log.root), folder, *more]) == 2
+        assert "is not empty, and notes.txt is not of ottla" in capsys.readouterr().err
+        assert tree(folder) == before
 
 
 def test_output_of_an_unfinished_run_is_refused_without_overwrite(write_log, place, capsys):

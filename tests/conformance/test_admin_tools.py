@@ -61,11 +61,13 @@ def test_kafka_delete_records_and_get_offsets_agree(tool, tmp_path):
 
 @pytest.mark.conformance
 @pytest.mark.maven
-def test_kafka_log_dirs_reports_the_partition_size(tool):
+def test_kafka_log_dirs_reports_the_size_of_each_log(tool, ensemble):
     told = tool("org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
     (found,) = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
     (directory,) = found["brokers"][0]["logDirs"]
     sizes = {row["partition"]: row["size"] for row in directory["partitions"]}
+    logs = ensemble.broker("ottla").data_dir.glob(f"{TOPIC}-*")
+    assert sizes == {log.name: sum(path.stat().st_size for path in log.glob("*.log")) for log in logs}
     assert sizes[f"{TOPIC}-0"] > 0
     assert directory["error"] is None
 

@@ -67,14 +67,6 @@ def test_output_inside_a_log_directory_is_refused(write_log, monkeypatch, capsys
     assert audit.main(["log", "--output", "logs"]) == 0
 
 
-def test_a_non_empty_output_folder_is_refused(write_log, tmp_path, capsys):
-    write_log().data(1)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").touch()
-    assert export.main([str(write_log.root), str(tmp_path / "out")]) == 2
-    assert "is not empty" in capsys.readouterr().err
-
-
 def test_damage_ends_the_export_without_success(write_log, tmp_path, capsys):
     log = write_log()
     log.data(1)

@@ -148,15 +148,16 @@ def test_without_verification_v2_adds_as_always(row, client, parts):
 
 
 @pytest.mark.parametrize("version", [3, 12])
-@row("JOIN-13", "JOIN-14")
+@row("JOIN-13", "JOIN-14", "CODE-10 from the log")
 def test_produce_known_to_the_log_sends_no_verification_request(row, client, parts, version):
+    stale = row != "JOIN-14"
     assert client.produce(LEDGER[0]) is E.NONE
-    if row == "JOIN-13":
+    if stale:
         assert client.end() is E.NONE
         client.producer = (client.producer[0], 0)
     end = parts.offsets(LEDGER[0])[1]
     forbid_requests(parts)
-    if row == "JOIN-13":
+    if stale:
         assert client.produce(LEDGER[0], version=version, sequence=1) is EPOCH
         assert parts.offsets(LEDGER[0]) == (end, end)
     else:
@@ -165,16 +166,17 @@ def test_produce_known_to_the_log_sends_no_verification_request(row, client, par
 
 
 @pytest.mark.parametrize("version", [4, 5])
-@row("JOIN-13 offsets", "JOIN-14 offsets")
+@row("JOIN-13 offsets", "JOIN-14 offsets", "CODE-11 from the log")
 def test_offset_commits_known_to_the_log_send_no_verification_request(row, client, parts, version):
+    stale = "14" not in row
     assert client.commit_offset() is E.NONE
-    if "13" in row:
+    if stale:
         assert client.end() is E.NONE
         client.producer = (client.producer[0], 0)
     end = parts.offsets(OFFSETS)[1]
     forbid_requests(parts)
-    assert client.commit_offset(version) is (EPOCH if "13" in row else E.NONE)
-    assert parts.offsets(OFFSETS) == ((end, end) if "13" in row else (0, end + 1))
+    assert client.commit_offset(version) is (EPOCH if stale else E.NONE)
+    assert parts.offsets(OFFSETS) == ((end, end) if stale else (0, end + 1))
 
 
 class Said:
@@ -285,19 +287,6 @@ def test_produce_of_v2_succeeds_after_the_coordinator_was_busy(row, client, part
     parts.clock.advance(10)
     assert decode_produce(replies) is E.NONE
     assert parts.offsets(LEDGER[0]) == (0, 1)
-
-
-@pytest.mark.parametrize("version", [11, 12])
-@row("CODE-10 from the log", "CODE-11 from the log")
-def test_the_log_refuses_a_stale_epoch_with_invalid_producer_epoch(row, client, parts, version):
-    offsets = row.startswith("CODE-11")
-    assert (client.commit_offset() if offsets else client.produce(LEDGER[0])) is E.NONE
-    assert client.end() is E.NONE
-    old = client.producer[1] - 1
-    if offsets:
-        assert client.commit_offset(version - 7, epoch=old) is EPOCH
-    else:
-        assert client.produce(LEDGER[0], version=version, epoch=old, sequence=1) is EPOCH
 
 
 @row("END2-31 Produce", "END2-31 TxnOffsetCommit")

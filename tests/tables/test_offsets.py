@@ -220,18 +220,16 @@ def test_a_member_of_a_stable_group(case, groups):
     assert len(groups.log_of().batches) == logged + (error is E.NONE)
 
 
-@rows(
-    [(f"OFFSET-15 {s.value}", s) for s in ClassicGroupState if s is not ClassicGroupState.DEAD]
-    + [("OFFSET-11 Empty, with a generation", None)]
-)
-def test_only_commits_without_a_member_are_accepted_in_any_state(case, groups):
-    state = case[1]
-    if state is None:
-        member = with_group(groups, ClassicGroupState.EMPTY)
-        assert commit(groups, Caller("g", 2, member)) == [E.UNKNOWN_MEMBER_ID]
-        assert fetch_offset(groups, stable=True) == NOTHING
-        return
-    with_group(groups, state)
+@row("OFFSET-11 Empty, with a generation")
+def test_a_former_member_may_not_commit_to_an_empty_group(row, groups):
+    member = with_group(groups, ClassicGroupState.EMPTY)
+    assert commit(groups, Caller("g", 2, member)) == [E.UNKNOWN_MEMBER_ID]
+    assert fetch_offset(groups, stable=True) == NOTHING
+
+
+@rows([(f"OFFSET-15 {s.value}", s) for s in ClassicGroupState if s is not ClassicGroupState.DEAD])
+def test_commits_without_a_member_are_accepted_in_any_state(case, groups):
+    with_group(groups, case[1])
     assert commit(groups) == [E.NONE]
     assert is_pending(groups)
 

@@ -74,12 +74,6 @@ def test_the_end_of_a_slice_leaves_with_what_follows_it():
     assert [len(piece) for piece in peer.transport.written] == [1, PIECE_BYTES, 101, EDGE_BYTES + 1]
 
 
-def test_a_sliced_reply_is_whole():
-    peer = Peer(make_handler())
-    peer.receive(heartbeat(1))
-    assert peer.sent == whole(1)
-
-
 def test_requests_are_not_read_while_the_socket_is_full():
     peer = Peer(make_handler())
     peer.transport.takes = 5 + PIECE_BYTES

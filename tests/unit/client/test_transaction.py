@@ -228,10 +228,10 @@ def test_a_producer_that_is_beyond_repair_is_named_at_the_beginning():
     assert producer.calls == ["close"]
 
 
-def test_a_producer_without_a_transactional_id_is_refused():
+def test_an_object_that_is_no_kafka_producer_is_refused_by_its_class_name():
     producer = Producer()
     producer._transaction_manager = None
-    with pytest.raises(TypeError, match="transactional_id"):
+    with pytest.raises(TypeError, match="and this is a Producer; make it with"):
         transaction(producer)
 
 

@@ -170,13 +170,3 @@ def test_compacted_batch_keeps_gaps_and_sequences():
 def test_batch_of_one_record_is_what_the_general_builder_makes(key, value):
     assert b.build_record_batch(key, value, 5) == b.build_batch([(key, value)], timestamp_ms=5)
     assert b.build_record_batch(key, value, 5, 0) == b.build_batch([(key, value)], timestamp_ms=5, base_sequence=0)
-
-
-def test_the_transactional_bit_is_read_before_validation():
-    transactional = bytes(
-        b.build_batch([(b"k", b"v")], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
-    )
-    assert says_transactional(transactional) and says_transactional(memoryview(transactional))
-    assert not says_transactional(b.build_batch([(b"k", b"v")]))
-    assert not says_transactional(transactional[:60])
-    assert not says_transactional(transactional[:16] + b"\x01" + transactional[17:])

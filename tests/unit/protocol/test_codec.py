@@ -9,7 +9,13 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec
-from ottla.protocol.requests.frames import FIRST_FLEXIBLE_VERSION, MAX_ENTRIES, is_flexible
+from ottla.protocol.requests.frames import (
+    FIRST_FLEXIBLE_VERSION,
+    MAX_ENTRIES,
+    RequestHeader,
+    is_flexible,
+    parse_request_header,
+)
 
 SERVED = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 24, 25, 26, 27, 28, 32, 60, 61, 65, 66]
 
@@ -176,6 +182,10 @@ def test_request_frame_reads_back():
     for version in range(6):
         frame = codec.encode_request(message, version, 3, "me")
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        header, body = parse_request_header(memoryview(frame)[4:])
+        assert header == RequestHeader(26, version, 3, "me")
+        found = codec.decode_request(26, version, body)
+        assert (found.transactional_id, found.producer_id, found.producer_epoch, found.committed) == ("t", 5, 1, True)
 
 
 def test_table_of_flexible_versions_has_no_api_without():

@@ -161,12 +161,10 @@ def test_topic_named_often_is_described_once(rig, case):
         assert [topic.name for topic in peer.reply(METADATA, 9).topics] == [rig.topic]
 
 
-def test_repeated_rows_of_metadata_and_describe_configs_give_one_answer(rig):
+def test_repeated_rows_of_describe_configs_give_one_answer(rig):
     resource = codec.request_class(DESCRIBE_CONFIGS).DescribeConfigsResource
     row = resource(resource_type=TOPIC_RESOURCE, resource_name=rig.topic, configuration_keys=None)
     with rig.connect() as peer:
-        peer.send(metadata_about([rig.topic] * MAX_ENTRIES))
-        assert [topic.name for topic in peer.reply(METADATA, 9).topics] == [rig.topic]
         peer.send(
             sound(DESCRIBE_CONFIGS, 4, resources=[row] * 10_000, include_synonyms=True, include_documentation=True)
         )

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -142,24 +142,6 @@ def shake_hands(port, cafile, certificate=None, **options):
     return context.wrap_socket(plain, server_hostname="localhost")
 
 
-def is_turned_away(connection):
-    """Return whether the broker closes the connection; TLS 1.3 checks the client certificate after the handshake."""
-    try:
-        connection.sendall(b"x")
-        return connection.recv(1) == b""
-    except OSError:
-        return True
-
-
-def test_a_client_without_a_certificate_of_the_ca_is_refused(ports, certificates, other_certificates):
-    for certificate in (None, other_certificates.client):
-        assert is_turned_away(shake_hands(ports[0], certificates.ca, certificate))
-    with pytest.raises(OSError):
-        shake_hands(ports[0], certificates.ca, maximum_version=ssl.TLSVersion.TLSv1_2)
-    with shake_hands(ports[0], certificates.ca, certificates.client) as connection:
-        assert connection.version() == "TLSv1.3"
-
-
 def test_a_refused_client_gets_a_tls_alert_with_the_reason(ports, certificates, other_certificates):
     """Otherwise a client believes that the broker is down and retries until its timeout."""
     for certificate, alert in ((None, "CERTIFICATE_REQUIRED"), (other_certificates.client, "UNKNOWN_CA")):
@@ -171,9 +153,11 @@ def test_a_refused_client_gets_a_tls_alert_with_the_reason(ports, certificates, 
         shake_hands(ports[0], certificates.ca, maximum_version=ssl.TLSVersion.TLSv1_2)
 
 
-def test_a_client_without_the_brokers_ca_fails_verification(ports, other_certificates):
-    with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(ports[0], other_certificates.ca, other_certificates.client)
+def await_end(connection):
+    """Read until the broker closes the connection. Raises TimeoutError if it does not."""
+    with suppress(ConnectionError):
+        while connection.recv(4_096):
+            pass
 
 
 def test_requests_without_tls_and_http_requests_are_named_in_the_log(tmp_path, certificates):
@@ -181,8 +165,8 @@ def test_requests_without_tls_and_http_requests_are_named_in_the_log(tmp_path, c
         for first in (b"\x00\x00\x00\x10\x00\x12\x00\x03", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000):
             with socket.create_connection(("127.0.0.1", encrypted), timeout=EVENT_TIMEOUT_S) as client:
                 client.sendall(first)
-                assert is_turned_away(client)
-        with pytest.raises(OSError):
+                await_end(client)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
             shake_hands(plain, certificates.ca)
         shake_hands(encrypted, certificates.ca).close()
     log = (tmp_path / "log").read_text()

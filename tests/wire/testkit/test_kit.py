@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 import ottla.testkit
@@ -260,8 +260,6 @@ def test_a_timeout_of_the_wait_for_lag_zero_reports_the_lag(
 ):
     kafka_producer().send(kafka_topic, b"unread").get(10)
     consumer = kafka_consumer(group_id=kafka_group_id)
-    from kafka import TopicPartition
-
     consumer.assign([TopicPartition(kafka_topic, 0)])
     consumer.commit({TopicPartition(kafka_topic, 0): _offset(0)})
     assert ottla_broker.lag(kafka_group_id) == {(kafka_topic, 0): 1}
@@ -276,10 +274,18 @@ def test_a_broker_of_other_settings(ottla_broker, kafka_producer, kafka_topic):
         kafka_producer().send(kafka_topic, bytes(5_000)).get(10)
 
 
-def test_a_test_starts_without_topics_groups_or_open_transactions(ottla_broker):
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_test_starts_without_topics_groups_or_transactions(number, ottla_broker, kafka_consumer):
+    """Each case leaves some of each kind, which the next would find."""
     assert ottla_broker.topics() == {}
     assert ottla_broker.wire.groups() == []
-    assert [each for each in ottla_broker.transactions() if each.is_open] == []
+    assert ottla_broker.transactions() == []
+    ottla_broker.create_topic("left")
+    consumer = kafka_consumer(group_id="left")
+    consumer.assign([TopicPartition("left", 0)])
+    consumer.commit({TopicPartition("left", 0): _offset(0)})
+    assert ottla_broker.producer_by_hand("tx-left").send("left", b"open") == 0
+    assert len(ottla_broker.wire.groups()) == len(ottla_broker.transactions()) == 1
 
 
 def test_a_topic_that_is_not_there_is_named(ottla_broker):
@@ -389,10 +395,6 @@ def test_the_epoch_of_a_used_transactional_id_can_be_preset(kafka_txn_producer, 
     _commit(kafka_txn_producer("tx-1"), kafka_topic, b"two")
     assert ottla_broker.transaction("tx-1").producer_epoch == 32_766
     ottla_broker.assert_committed(kafka_topic, ["one", "two"])
-
-
-def test_no_transactional_id_of_an_earlier_test_is_known(ottla_broker):
-    assert ottla_broker.transactions() == []
 
 
 def test_records_deleted_by_retention_are_not_read(kafka_producer, kafka_topic, ottla_broker, ottla_clock):

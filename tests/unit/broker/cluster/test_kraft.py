@@ -139,23 +139,9 @@ def test_broken_snapshot_is_refused_by_name(kafkas):
         kafkas.start()
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "protects"),
-    [
-        (10, "DelegationToken", True),
-        (27, "RegisterController", False),
-    ],
-)
-def test_ignored_records_are_a_warning_only_if_they_protect_a_cluster(kafkas, caplog, number, name, protects):
-    kafkas.write(log_of([*BASE], [bytes([1, number, 0])]))
-    with caplog.at_level(logging.INFO):
-        kafkas.start()
-    (told,) = [record for record in caplog.records if f"records of type {number} ({name})" in record.getMessage()]
-    assert told.levelno == (logging.WARNING if protects else logging.INFO)
-
-
 def test_unknown_records_are_named_once_each_and_lost_protection_is_a_warning(kafkas, caplog):
-    kafkas.write(log_of([*BASE, NO_OP], [NO_OP, TOKEN, NO_OP], [ACL, USER, QUOTA], [bytes.fromhex("01630000")]))
+    others = [bytes.fromhex(each) for each in ("011b00", "01630000")]
+    kafkas.write(log_of([*BASE, NO_OP], [NO_OP, TOKEN, NO_OP], [ACL, USER, QUOTA], others))
     with caplog.at_level(logging.INFO):
         kafkas.start()
     told = [(each.levelno, each.getMessage()) for each in caplog.records if each.module == "kraft_log"]
@@ -165,6 +151,7 @@ def test_unknown_records_are_named_once_each_and_lost_protection_is_a_warning(ka
             "__cluster_metadata-0 holds 1 records of type 10 (DelegationToken), which Ottla does not enforce",
         ),
         (logging.INFO, "__cluster_metadata-0: ignored 3 records of type 20 (NoOp)"),
+        (logging.INFO, "__cluster_metadata-0: ignored 1 records of type 27 (RegisterController)"),
         (logging.INFO, "__cluster_metadata-0: ignored 1 records of type 99 (an unknown type)"),
     ]
 

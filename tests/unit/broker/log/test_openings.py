@@ -50,7 +50,6 @@ def test_a_million_producers_would_be_read_in_parts_of_a_share(full_broker):
 def test_a_snapshot_that_was_read_ahead_is_not_read_again(full_broker):
     for _ in ahead(full_broker):
         pass
-    full_broker.path("partition.metadata")
     for path in full_broker.path().glob("*.snapshot"):
         path.unlink()
     assert len(full_broker.partition().log.producer_state) == COUNT

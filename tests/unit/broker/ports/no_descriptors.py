@@ -34,7 +34,7 @@ def no_descriptor_left():
             os.close(descriptor)
 
 
-def test_all_that_the_disk_does_goes_on_without_a_descriptor_to_be_had(tmp_path):
+def test_the_disk_works_without_a_free_descriptor_by_closing_unused_files(tmp_path):
     disk = RealDisk()
     files = [disk.open(str(tmp_path / f"{number}.log"), create=True) for number in range(6)]
     (tmp_path / "grave").mkdir()
@@ -58,7 +58,7 @@ def test_all_that_the_disk_does_goes_on_without_a_descriptor_to_be_had(tmp_path)
         file.close()
 
 
-def test_where_nothing_can_rest_the_call_has_done_nothing_and_says_so(tmp_path):
+def test_calls_without_a_file_to_close_raise_shortage_and_change_nothing(tmp_path):
     disk = RealDisk()
     disk.write(f"{tmp_path}/a", b"before")
     with no_descriptor_left() as taken:

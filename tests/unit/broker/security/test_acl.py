@@ -113,8 +113,11 @@ class TestRules:
         assert may(authorizer_of(entry(host="10.0.0.1")), host="::ffff:10.0.0.1")
         assert not may(authorizer_of(entry(host="::2")), host="::1")
 
-    def test_an_acl_with_an_invalid_host_matches_no_client(self) -> None:
-        assert not may(authorizer_of(entry(host="example.com:x")))
+    @pytest.mark.parametrize("host", ["", "example.com", "example.com:x", "10.0.0.1:40000", "10.0.0.0/8", "::1/128"])
+    @pytest.mark.parametrize("client", ["10.0.0.1", "::1"])
+    def test_an_acl_with_an_invalid_host_matches_no_client(self, host: str, client: str) -> None:
+        assert not may(authorizer_of(entry(host=host)), host=client)
+        assert may(authorizer_of(entry(), entry(permission=DENY, host=host)), host=client)
 
     def test_an_operation_of_a_later_version_allows_nothing(self) -> None:
         authorizer = authorizer_of(entry()._replace(operation=99), entry()._replace(operation=98), everyone=True)

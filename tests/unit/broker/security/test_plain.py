@@ -77,10 +77,6 @@ def test_a_token_without_end_is_not_read():
     assert "5000 bytes" in refusal(PlainServer(USERS), b"\0alice\0" + b"x" * 4_993).reason
 
 
-def test_a_login_without_any_configured_user_is_refused():
-    refusal(PlainServer({}), token("", "alice", "alice-secret"))
-
-
 @given(st.binary(max_size=200) | st.lists(st.text(max_size=8), max_size=5).map(lambda parts: token(*parts)))
 def test_any_bytes_are_answered_or_refused(given_bytes):
     server = PlainServer(USERS)

@@ -82,6 +82,15 @@ def test_other_tokens_are_refused(token):
     assert catch_refusal(token).reason
 
 
-@given(st.text(max_size=200) | st.lists(st.binary(max_size=50).map(part), max_size=4).map(".".join))
-def test_random_text_is_refused_with_a_reason(token):
-    assert catch_refusal(token).reason
+_VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.text(max_size=9))
+
+
+@given(st.dictionaries(st.sampled_from(["sub", "exp", "iat", "scope"]), _VALUES))
+def test_random_claims_are_accepted_only_with_a_sub_and_a_later_exp(changed):
+    try:
+        checked = check(encode_token(claims(**changed)))
+    except TokenRefused as refusal:
+        assert refusal.reason
+    else:
+        assert checked.name == changed.get("sub", "alice").strip() != ""
+        assert checked.expires_at_ms > NOW_MS

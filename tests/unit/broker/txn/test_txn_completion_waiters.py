@@ -378,13 +378,17 @@ def test_waiting_requests_are_answered_when_the_coordinator_stops(rig):
     assert len(rig.log_of("t").batches) == appended
 
 
-def test_a_waiting_request_is_answered_although_the_log_is_offline(rig):
+def test_a_wait_ends_at_its_timeout_although_the_log_is_offline(rig):
+    """Complete, which would end the wait after 20 ms, is neither logged nor tried again."""
     producer = commit_slowly(rig)
     answers = rig.begin(add(rig, producer, BAR))
     rig.log_of("t").refuse = E.KAFKA_STORAGE_ERROR
     rig.log_of("t").offline = "storage failed"
-    rig.clock.advance(50)
+    rig.clock.advance(49)
+    assert answers == []
+    rig.clock.advance(1)
     assert answers == [BUSY]
+    assert is_calm(rig)
     assert rig.ask(add(rig, producer, BAR)) is E.NOT_COORDINATOR
 
 

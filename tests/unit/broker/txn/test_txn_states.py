@@ -7,9 +7,7 @@ import pytest
 from ottla.broker.txn.states import (
     ALLOWED_PREVIOUS,
     COMPLETION_OF,
-    PENDING_ONLY,
     PREPARED,
-    RESTING,
     IllegalMove,
     TransactionStatus,
     check_move,
@@ -64,21 +62,7 @@ def test_names_are_those_of_list_transactions():
     ]
 
 
-def test_every_state_has_a_row():
-    assert set(ALLOWED_PREVIOUS) == set(TransactionStatus)
-
-
-def test_only_empty_and_complete_states_lead_to_dead():
-    assert ALLOWED_PREVIOUS[TransactionStatus.DEAD] == RESTING
-
-
 def test_a_prepared_state_leads_to_its_own_completion_alone():
     for prepared in PREPARED:
         followers = {target for target, previous in ALLOWED_PREVIOUS.items() if prepared in previous}
         assert followers == {COMPLETION_OF[prepared]}
-
-
-def test_pending_only_states_are_not_resting_and_do_not_lead_to_ongoing():
-    for status in PENDING_ONLY:
-        assert status not in RESTING
-        assert status not in ALLOWED_PREVIOUS[TransactionStatus.ONGOING]
