@@ -41,9 +41,11 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = Counter()
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
+    # A shell ignores SIGINT in a background command, nohup ignores SIGHUP, and every process of a test would inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell starts what runs in its background so, and every process of a test would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # What is drawn decides whether a test passes, and not how busy the machine is.
     patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
     hypothesis.settings.register_profile("patient", **patient)

@@ -93,7 +93,7 @@ def read_head(token: str) -> Head:
     except (JoseError, ValueError, TypeError, RecursionError):
         raise TokenRefused("it is not a JWT") from None
     algorithm, key_id = header.get("alg"), header.get("kid", "")
-    if not isinstance(algorithm, str) or not isinstance(key_id, str):
+    if not isinstance(algorithm, str) or not algorithm.isascii() or not isinstance(key_id, str):
         raise TokenRefused("its header is not the header of a JWT")
     return Head(algorithm, key_id)
 

@@ -12,7 +12,7 @@ from ottla.broker.costs import TOKEN_US
 from ottla.broker.security.jwks import Jwks, KeyFetchContext
 from ottla.broker.security.keys import read_head, verified_claims
 from ottla.broker.security.oauth import Checked, TokenRefused
-from ottla.broker.security.unsecured import seconds
+from ottla.broker.security.unsecured import seconds, user_name
 
 
 class SignedTokens:
@@ -34,11 +34,9 @@ class SignedTokens:
         claims = verified_claims(token, head, key)
         self._check_times(claims)
         self._check_origin(claims)
-        name = claims.get(self._settings.sub_claim_name)
-        if not isinstance(name, str) or not name.strip():
-            raise TokenRefused(f"it has no {self._settings.sub_claim_name}")
+        name = user_name(claims, self._settings.sub_claim_name)
         _check_scopes(claims.get(self._settings.scope_claim_name))
-        return Checked(name.strip(), (seconds(claims, "exp") or 0.0) * 1000)
+        return Checked(name, (seconds(claims, "exp") or 0.0) * 1000)
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
         expires_s, issued_s, begins_s = (seconds(claims, name) for name in ("exp", "iat", "nbf"))

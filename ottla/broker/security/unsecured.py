@@ -35,9 +35,7 @@ class UnsecuredTokens:
         claims = _object(payload)
         settings, now_ms = self._settings, self._now_ms()
         skew_ms = settings.allowable_clock_skew_ms
-        name = claims.get(settings.principal_claim_name)
-        if not isinstance(name, str) or not name.strip():
-            raise TokenRefused(f"it has no {settings.principal_claim_name}")
+        name = user_name(claims, settings.principal_claim_name)
         expires_s, issued_s = seconds(claims, "exp"), seconds(claims, "iat")
         if expires_s is None:
             raise TokenRefused("it has no exp")
@@ -49,7 +47,22 @@ class UnsecuredTokens:
             raise TokenRefused("it expired before it was issued")
         if not scopes(claims.get(settings.scope_claim_name)).issuperset(settings.required_scope):
             raise TokenRefused("it lacks a scope", f"[{', '.join(settings.required_scope)}]")
-        return Checked(name.strip(), expires_s * 1000)
+        return Checked(name, expires_s * 1000)
+
+
+def user_name(claims: Mapping[str, Any], claim: str) -> str:
+    """Return the user name of a claim, without blanks around it. Raises TokenRefused.
+
+    JSON can escape one half of a surrogate pair. Such a name has no UTF-8 form, so no log and no reply can contain it.
+    """
+    name = claims.get(claim)
+    if not isinstance(name, str) or not name.strip():
+        raise TokenRefused(f"it has no {claim}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise TokenRefused(f"its {claim} is not valid Unicode") from None
+    return name.strip()
 
 
 def seconds(claims: Mapping[str, Any], name: str) -> float | None:

@@ -43,6 +43,7 @@ def test_options_set_the_claim_names_the_required_scope_and_clock_skew():
         (claims(sub=None), "it has no sub"),
         (claims(sub=" "), "it has no sub"),
         (claims(sub=1), "it has no sub"),
+        (claims(sub="\ud800x"), "its sub is not valid Unicode"),
         (claims(exp=None), "it has no exp"),
         (claims(exp="x"), "its exp is not a time"),
         (claims(exp=NOW_S), "it has expired"),

@@ -4,7 +4,7 @@ import json
 from base64 import urlsafe_b64encode
 from typing import NamedTuple
 
-from joserfc import jwt
+from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 NOW_MS = 1_700_000_000_000
@@ -36,7 +36,8 @@ def sign(said=None, key=RSA, algorithm="RS256", **header):
     from joserfc.jws import JWSRegistry
 
     registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-    return jwt.encode(header, claims() if said is None else said, key, registry=registry)
+    payload = json.dumps(claims() if said is None else said)  # escapes all that is not ASCII
+    return jws.serialize_compact({"typ": "JWT"} | header, payload, key, registry=registry)
 
 
 def part(value):
