@@ -2,14 +2,14 @@
 
 import sys
 
-from ottla.broker.admin.metrics.exposition import Family
-from ottla.broker.admin.metrics.families import families
-from ottla.broker.admin.metrics.groups import MOST_GROUPS, MOST_OFFSETS
-from ottla.broker.admin.metrics.partitions import MOST_PARTITIONS
+from ottla.admin.metrics.exposition import Family
+from ottla.admin.metrics.families import families
+from ottla.admin.metrics.groups import MOST_GROUPS, MOST_OFFSETS
+from ottla.admin.metrics.partitions import MOST_PARTITIONS
 
 _HEAD = f"""# Metrics
 
-`make docs` makes this page from `ottla/broker/admin/metrics/families.py`.
+`make docs` makes this page from `ottla/admin/metrics/families.py`.
 
 A broker with an [admin port](admin-port.md) shows its metrics at `/metrics`, as text for Prometheus:
 

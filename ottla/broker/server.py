@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import uvloop
 
@@ -35,10 +35,6 @@ from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol.requests import codec
 from ottla.protocol.walked import walk_name
-
-if TYPE_CHECKING:
-    from ottla.broker.admin.port import AdminPort
-    from ottla.broker.admin.settings import AdminSettings
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +72,23 @@ class BrokerParts:
         """Do nothing by default. Called when the broker is built, before it accepts connections."""
 
 
+class AdminServer(Protocol):
+    """The admin port of a broker (`ottla.admin.serving.BrokerAdmin`)."""
+
+    async def start(self, network: LoopNetwork, clock: Clock, turns: Turns, health: Health) -> None:
+        """Bind the port and serve only the health pages. Raises OSError."""
+
+    def serve(self, broker: Broker, started_ms: int) -> None:
+        """Serve all pages of a broker that has opened its logs."""
+
+    @property
+    def address(self) -> str | None:
+        """The port's HTTP address, None before the start."""
+
+    def close(self) -> None:
+        """Stop listening and close all connections."""
+
+
 class Server:
     """A broker on one event loop."""
 
@@ -83,14 +96,13 @@ class Server:
         self,
         config: Config,
         truncate_damaged: frozenset[str] = frozenset(),
-        admin: "AdminSettings | None" = None,
+        admin: AdminServer | None = None,
         parts: BrokerParts | None = None,
     ) -> None:
         self.config = config
         self._parts = parts or BrokerParts()
         self._truncate_damaged = truncate_damaged
-        self._admin_settings = admin
-        self._admin: AdminPort | None = None
+        self._admin = admin
         self._listening: Listeners | None = None
         self._collector = Collector()
         self._health = Health()
@@ -116,9 +128,8 @@ class Server:
         network = LoopNetwork(loop)
         if not Path(self.config.log_dirs).exists():
             await try_ports(network, self.config.listeners)  # otherwise a failed start leaves an empty directory
-        if self._admin_settings is not None:
-            self._admin = await _bind_admin(self._admin_settings, network, real_clock)
-            _serve_health(self._admin, turns, self._health)
+        if self._admin is not None:
+            await self._admin.start(network, real_clock, turns, self._health)
         disk = self._parts.disk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         try:
@@ -138,8 +149,8 @@ class Server:
         self._parts.on_assembly(self._assembly)
         _load_codecs()
         try:
-            if self._admin is not None and self._admin_settings is not None:
-                _answer_all(self._admin, self._admin_settings, self.broker, self._health, real_clock, started_ms)
+            if self._admin is not None:
+                self._admin.serve(self.broker, started_ms)
             self._listening = Listeners(self._assembly, turns, network)
             addresses = await self._listening.open()
         except OSError:
@@ -201,7 +212,7 @@ class Server:
 
     def _turns(self, clock: LoopClock) -> Turns:
         """Return the turns of the broker, measured if there is an admin port."""
-        if self._admin_settings is None:
+        if self._admin is None:
             return Turns(clock.next_turn, log_bug)
         return MeasuredTurns(clock.next_turn, log_bug, clock.monotonic_ms)
 
@@ -211,47 +222,13 @@ class Server:
         return None if self._admin is None else self._admin.address
 
 
-async def _bind_admin(settings: "AdminSettings", network: LoopNetwork, clock: LoopClock) -> "AdminPort":
-    from ottla.broker.admin.port import AdminPort  # imports HTTP, which most brokers do not need
-
-    admin = AdminPort(settings, network, clock)
-    await admin.bind()
-    return admin
-
-
-def _serve_health(admin: "AdminPort", turns: Turns, health: Health) -> None:
-    """Serve only the health pages on the admin port during the start."""
-    from ottla.broker.admin.health import STARTING, health_routes
-
-    admin.answer(health_routes(health), STARTING)
-    admin.listen(turns)
-
-
-def _answer_all(
-    admin: "AdminPort", settings: "AdminSettings", broker: Broker, health: Health, clock: Clock, started_ms: int
-) -> None:
-    from ottla.broker.admin.about import own_routes
-    from ottla.broker.admin.health import health_routes
-    from ottla.broker.admin.metrics.page import MetricsPage
-    from ottla.broker.admin.page_files import page_routes
-    from ottla.broker.admin.picture import picture_routes
-
-    if broker.authorizer is not None and settings.token is None:
-        log.warning("The admin port shows every user of this machine what ACLs protect: set --admin-token-file")
-    data_dir = str(Path(broker.config.log_dirs).absolute())
-    about = own_routes(broker, clock, started_ms, data_dir)
-    metrics = MetricsPage(broker, clock, started_ms)
-    picture = picture_routes(broker, clock)
-    admin.answer([*health_routes(health), *about, metrics.route, *page_routes(), *picture, *settings.routes(broker)])
-
-
 def run(
     config: Config,
     *,
     ready_file: str | None = None,
     kafka_lines: bool = False,
     truncate_damaged: frozenset[str] = frozenset(),
-    admin: "AdminSettings | None" = None,
+    admin: AdminServer | None = None,
     parts: BrokerParts | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores. Return the exit code.

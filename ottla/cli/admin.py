@@ -14,12 +14,12 @@ from ottla.cli.output import complain
 from ottla.cli.settings import IMPOSSIBLE_VALUE
 
 if TYPE_CHECKING:
-    from ottla.broker.admin.settings import AdminSettings
+    from ottla.admin.settings import AdminSettings
 
 LEAST_TOKEN_CHARS: Final = 16
 MOST_TOKEN_BYTES: Final = 4096
 
-_log = logging.getLogger("ottla.broker.admin")
+_log = logging.getLogger("ottla.admin")
 
 
 def opens_admin_port(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -46,7 +46,7 @@ def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings 
         if token_file is not None:
             _refuse("--admin-token-file needs --admin-listen HOST:PORT, which opens the admin port")
         return None
-    from ottla.broker.admin.settings import AdminSettings, address_problem, parse_address
+    from ottla.admin.settings import AdminSettings, address_problem, parse_address
 
     try:
         host, port = parse_address(listen)

@@ -4,6 +4,7 @@ import logging
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +18,18 @@ from ottla.printable import first_names
 from ottla.protocol.checkpoints import META_PROPERTIES, parse_directory_name
 from ottla.scan.log_directory import MOST_NAMED
 
+if TYPE_CHECKING:
+    from ottla.admin.serving import BrokerAdmin
+    from ottla.admin.settings import AdminSettings
+
 # Names that exist on a new file system or after a killed first start.
 _LEFT_IN_NEW = ("lost+found", ".lock")
+
+
+def _build_admin(settings: "AdminSettings") -> "BrokerAdmin":
+    from ottla.admin.serving import BrokerAdmin  # imports HTTP, which most brokers do not need
+
+    return BrokerAdmin(settings)
 
 
 def _holds_something_else(directory: str) -> str:
@@ -174,7 +185,7 @@ def serve(
             ready_file=ready_file,
             kafka_lines=kafka_lines,
             truncate_damaged=truncate_damaged,
-            admin=admin,
+            admin=None if admin is None else _build_admin(admin),
             parts=parts,
         )
     )

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ottla.broker.admin.page_files import escape_json, exported_page, page_routes
-from ottla.broker.admin.routes import AdminError, AdminRequest, Router
+from ottla.admin.page_files import escape_json, exported_page, page_routes
+from ottla.admin.routes import AdminError, AdminRequest, Router
 
 NOW_MS = 1_763_900_000_000
 """When these brokers live, whatever the time is."""

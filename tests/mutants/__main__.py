@@ -24,7 +24,7 @@ from tests.mutants.nearby import stages
 from tests.mutants.operators import Mutant, mutants_of
 from tests.mutants.trial import COLUMNS, FOUND, Tree, Trial
 
-AREAS = ((2, "ottla/broker/api"), (2, "ottla/broker"), (1, "ottla/protocol"), (1, "ottla/scan"))
+AREAS = ((2, "ottla/broker/api"), (2, "ottla/broker"), (1, "ottla/admin"), (1, "ottla/protocol"), (1, "ottla/scan"))
 """(share of the mutants, folder). A module of an earlier area is not drawn again for a later one."""
 
 

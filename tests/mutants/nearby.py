@@ -21,7 +21,7 @@ class Room(NamedTuple):
 
 THROUGH_THE_BROKER = ("tests/unit/broker", "tests/api", "tests/tables", "tests/wire", "tests/unit/cli")
 ROOMS = (
-    Room("ottla/broker/admin", ("tests/unit/broker/admin",), THROUGH_THE_BROKER),
+    Room("ottla/admin", ("tests/unit/admin",), THROUGH_THE_BROKER),
     Room("ottla/broker/api", ("tests/api",), THROUGH_THE_BROKER),
     Room("ottla/broker/log", ("tests/unit/broker/log",), THROUGH_THE_BROKER),
     Room("ottla/broker/txn", ("tests/unit/broker/txn", "tests/tables"), THROUGH_THE_BROKER),

@@ -34,7 +34,12 @@ PORTS_ONLY_IMPORTS = {
     "uvloop",
 }
 PORTS_ONLY_CALLS = {"open", "call_later", "call_at", "call_soon"}
-OUTSIDE_THE_CORE = ("ottla/broker/ports/", "ottla/broker/connection.py", "ottla/broker/server.py")
+OUTSIDE_THE_CORE = (
+    "ottla/broker/ports/",
+    "ottla/broker/connection.py",
+    "ottla/broker/server.py",
+    "ottla/admin/serving.py",
+)
 
 # Written in two parts so that this file passes its own test.
 MACHINE_PATHS = re.compile("|".join("/" + name for name in ("home/", "root/", "work/", "Users/")))
@@ -145,7 +150,9 @@ def test_pure_modules_import_no_clock_no_files_no_loop_no_chance():
 
 
 def core_files():
-    return [path for path in python_files("ottla/broker") if not relative(path).startswith(OUTSIDE_THE_CORE)]
+    return [
+        path for path in python_files("ottla/broker", "ottla/admin") if not relative(path).startswith(OUTSIDE_THE_CORE)
+    ]
 
 
 def test_in_the_broker_time_files_and_loop_are_imported_by_the_ports_alone():
@@ -186,7 +193,7 @@ def test_a_handler_of_the_broker_does_no_work_in_a_finally():
 
 
 def test_the_library_does_not_print():
-    library = python_files("ottla/protocol", "ottla/broker", "ottla/client")
+    library = python_files("ottla/protocol", "ottla/broker", "ottla/admin", "ottla/client")
     faults(
         f"{relative(path)}:{node.lineno}: prints"
         for path in library

@@ -14,10 +14,10 @@ import click
 import pytest
 import yaml
 
-from ottla.broker.admin.about import own_routes, with_description
-from ottla.broker.admin.export import export_route
-from ottla.broker.admin.metrics.page import MetricsPage
-from ottla.broker.admin.routes import Router
+from ottla.admin.about import own_routes, with_description
+from ottla.admin.export import export_route
+from ottla.admin.metrics.page import MetricsPage
+from ottla.admin.routes import Router
 from ottla.broker.config import from_environment, from_flags, load_config
 from ottla.cli.main import main
 

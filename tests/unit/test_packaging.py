@@ -91,7 +91,7 @@ def test_spark_jobs_and_testkit_import_what_their_extras_bring(folder):
 
 @pytest.mark.parametrize("requirement", PROJECT["dependencies"])
 def test_every_core_dependency_is_imported(requirement):
-    used = set().union(*(foreign_imports(f"ottla/{part}") for part in ("protocol", "broker", "client", "cli")))
+    used = set().union(*(foreign_imports(f"ottla/{part}") for part in ("protocol", "broker", "admin", "client", "cli")))
     assert names([requirement]) <= used
 
 

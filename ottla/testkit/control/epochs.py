@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ottla.broker.admin.routes import AdminError
+from ottla.admin.routes import AdminError
 from ottla.broker.api.context import Broker
 from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.txn import machine

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.testkit.control.query import number

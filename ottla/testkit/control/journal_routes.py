@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminRequest, AdminResponse, Route
 from ottla.broker.turns import Turns
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.query import number

@@ -1,6 +1,6 @@
 """Numbers in the query string of an admin port request. pure"""
 
-from ottla.broker.admin.routes import AdminError, AdminRequest
+from ottla.admin.routes import AdminError, AdminRequest
 
 
 def number(request: AdminRequest, name: str, default: int = 0) -> int:

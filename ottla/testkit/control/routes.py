@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminRequest, AdminResponse, Route
 from ottla.broker.turns import Wait
 from ottla.testkit.control.clock import MOST_AHEAD_MS
 from ottla.testkit.control.control import Control

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla import __version__
-from ottla.broker.admin.fields import NUMBER, TEXT
-from ottla.broker.admin.loglevel import LogLevels
-from ottla.broker.admin.port import AdminPort
-from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route
-from ottla.broker.admin.settings import AdminSettings
+from ottla.admin.fields import NUMBER, TEXT
+from ottla.admin.loglevel import LogLevels
+from ottla.admin.port import AdminPort
+from ottla.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.admin.settings import AdminSettings
 from ottla.broker.ports.clock import LoopClock
 from ottla.broker.ports.network import LoopNetwork
 from ottla.broker.turns import Turns

@@ -13,8 +13,8 @@ from ottla.testkit.history.lines import checker_lines
 from ottla.testkit.proxying.proxy import Proxy
 
 if TYPE_CHECKING:
-    from ottla.broker.admin.port import AdminPort
-    from ottla.broker.admin.settings import AdminSettings
+    from ottla.admin.port import AdminPort
+    from ottla.admin.settings import AdminSettings
 
 log = logging.getLogger(__name__)
 

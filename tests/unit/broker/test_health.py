@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
+from ottla.admin.health import health_routes
+from ottla.admin.serving import BrokerAdmin
+from ottla.admin.settings import AdminSettings
 from ottla.broker import server as server_module
-from ottla.broker.admin.health import health_routes
-from ottla.broker.admin.settings import AdminSettings
 from ottla.broker.config import Config, Listener
 from ottla.broker.health import BrokerState, Health
 from ottla.broker.log.remaining import Remaining
@@ -25,7 +26,7 @@ from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_topic
 from tests.memory_broker import MemoryBroker
 from tests.timeout import EVENT_TIMEOUT_S
-from tests.unit.broker.admin.web import Web
+from tests.unit.admin.web import Web
 
 PARTITIONS = 4
 SHARE_US = 3_000.0
@@ -93,7 +94,7 @@ async def ask_until(holds, address, path="/readyz"):
 
 def test_readyz_reports_remaining_work_during_recovery_and_then_ready(config, killed_logs, held_start):
     async def live():
-        server = Server(config, admin=AdminSettings("127.0.0.1", 0, token="correct-horse-battery"))
+        server = Server(config, admin=BrokerAdmin(AdminSettings("127.0.0.1", 0, token="correct-horse-battery")))
         start = asyncio.create_task(server.start())
         while server.admin_address is None:
             await asyncio.sleep(0)
@@ -164,7 +165,7 @@ def test_a_broker_that_lets_requests_end_before_it_stops_is_not_ready(config, mo
     )
 
     async def live():
-        server = Server(config, admin=AdminSettings("127.0.0.1", 0))
+        server = Server(config, admin=BrokerAdmin(AdminSettings("127.0.0.1", 0)))
         (address,) = await server.start()
         create_topic(server.broker.cluster, "ledger", 1)
         client = await AsyncConnection.open(address.host, address.port)
@@ -326,7 +327,7 @@ def test_remaining_bytes_shrink_when_a_partition_is_opened():
 def test_only_an_admin_port_with_acls_and_no_token_logs_a_warning(config, caplog, authorizer, token, warned):
     async def live():
         guarded = dataclasses.replace(config, authorizer_class_name=authorizer)
-        server = Server(guarded, admin=AdminSettings("127.0.0.1", 0, token=token))
+        server = Server(guarded, admin=BrokerAdmin(AdminSettings("127.0.0.1", 0, token=token)))
         await server.start()
         await server.stop()
 

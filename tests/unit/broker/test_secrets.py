@@ -6,10 +6,10 @@ from base64 import b64encode
 
 import pytest
 
-from ottla.broker.admin.about import own_routes
-from ottla.broker.admin.metrics.page import MetricsPage
-from ottla.broker.admin.picture import picture_routes
-from ottla.broker.admin.routes import Router
+from ottla.admin.about import own_routes
+from ottla.admin.metrics.page import MetricsPage
+from ottla.admin.picture import picture_routes
+from ottla.admin.routes import Router
 from ottla.broker.config import describe_broker
 from ottla.broker.config.dynamic import describe_cluster, in_force
 from ottla.broker.config.load import load_config
@@ -25,7 +25,7 @@ from ottla.testkit.faults.plan import Plan
 from ottla.testkit.history.events import events
 from ottla.testkit.in_memory.furnish import message
 from tests.api.login_clients import Guest, lone_with_logins
-from tests.unit.broker.admin.web import Web, request
+from tests.unit.admin.web import Web, request
 
 SECRET = "hunter2-and-more"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -1,0 +1,70 @@
+"""Routes of every broker's admin port: its identity, its log levels, request traces, `/openapi.json`. free"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ottla import __version__
+from ottla.admin.fields import TEXT
+from ottla.admin.loglevel import LogLevels
+from ottla.admin.openapi import make_document
+from ottla.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.admin.trace.listening import Trace
+from ottla.broker.api.context import Broker
+from ottla.broker.ports.clock import Clock
+
+_BROKER: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "version": TEXT,
+        "node_id": {"type": "integer"},
+        "cluster_id": TEXT,
+        "listeners": {
+            "type": "array",
+            "description": "The advertised address of each listener.",
+            "items": {"type": "object", "properties": {"name": TEXT, "host": TEXT, "port": {"type": "integer"}}},
+        },
+        "features": {
+            "type": "object",
+            "description": "Levels in force, such as transaction.version.",
+            "additionalProperties": {"type": "integer"},
+        },
+        "started_ms": {"type": "integer", "description": "Milliseconds since 1970."},
+        "data_dir": TEXT,
+    },
+}
+
+
+def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> Sequence[Route]:
+    """Return the routes of every broker's admin port, without its description; `clock` is the machine's."""
+
+    async def show(request: AdminRequest) -> AdminResponse:
+        listeners = [
+            {"name": name, "host": endpoint.host, "port": endpoint.port} for name, endpoint in broker.endpoints.items()
+        ]
+        return AdminResponse(
+            body={
+                "version": __version__,
+                "node_id": broker.cluster.node_id,
+                "cluster_id": broker.logs.properties.cluster_id,
+                "listeners": listeners,
+                "features": dict(broker.cluster.image.features),
+                "started_ms": started_ms,
+                "data_dir": data_dir,
+            }
+        )
+
+    return [
+        Route("GET", "/v1/broker", show, "Show the identity of this broker", response_schema=_BROKER),
+        *LogLevels(clock).routes,
+        *Trace(broker, clock).routes,
+    ]
+
+
+def with_description(routes: Sequence[Route], *, has_token: bool) -> Sequence[Route]:
+    """Return these routes, and one that describes all of them."""
+
+    async def describe(request: AdminRequest) -> AdminResponse:
+        return AdminResponse(body=make_document(everything, __version__, has_token=has_token))
+
+    everything = [*routes, Route("GET", "/openapi.json", describe, "Describe this port, as OpenAPI 3.1")]
+    return everything

@@ -1,0 +1,182 @@
+"""`GET /v1/groups`: consumer groups, their members' assigned partitions, and their committed offsets. free"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT
+from ottla.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
+from ottla.admin.partitions import owners_of
+from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.admin.transactions import PLACE
+from ottla.broker.api.context import Broker
+from ottla.broker.costs import LOOKUP_US
+from ottla.broker.events import shorten
+from ottla.broker.group.assignment import decode_assignment
+from ottla.broker.group.members import Member
+from ottla.broker.group.shard import GroupMetadata
+from ottla.protocol.values import TopicPartition
+
+MOST_MEMBERS: Final = 100
+MOST_ASSIGNED: Final = 500
+"""Partitions of one member."""
+MOST_OFFSETS: Final = 200
+MOST_PENDING: Final = 10
+"""Open transactions with an offset for one partition."""
+MOST_OF_ALL: Final = 10_000
+"""Members, their partitions and offsets in one reply."""
+
+_MEMBER: Final[dict[str, Any]] = {
+    "member_id": TEXT,
+    "client_id": TEXT,
+    "assignment": {
+        "type": "array",
+        "description": "Items of the form [topic, [partition, ...]].",
+        "items": {"type": "array"},
+    },
+}
+_OFFSET: Final[dict[str, Any]] = {
+    **PLACE,
+    "committed": NUMBER_OR_NULL,
+    "pending": {
+        "type": "array",
+        "description": "Offsets that open transactions have committed.",
+        "items": {
+            "type": "object",
+            "properties": {
+                "producer_id": NUMBER,
+                "transactional_id": {"type": ["string", "null"]},
+                "offset": NUMBER,
+            },
+        },
+    },
+    "log_end_offset": NUMBER_OR_NULL,
+    "last_stable_offset": NUMBER_OR_NULL,
+    "lag": {**NUMBER_OR_NULL, "description": "Lag up to the high watermark."},
+    "lag_below_lso": {**NUMBER_OR_NULL, "description": "Lag up to the last stable offset."},
+}
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "groups": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "group_id": TEXT,
+                    "state": {**TEXT, "description": "Kafka's name: Stable, Empty, ..."},
+                    "protocol_type": TEXT,
+                    "members": {"type": "array", "items": {"type": "object", "properties": _MEMBER}},
+                    "members_left_out": NUMBER,
+                    "offsets": {"type": "array", "items": {"type": "object", "properties": _OFFSET}},
+                    "offsets_left_out": {**NUMBER, "description": "An upper bound of the offsets that are left out."},
+                },
+            },
+        },
+        "total": NUMBER,
+        "left_out": NUMBER,
+    },
+}
+
+Owners = Mapping[int, tuple[str, int]]
+
+
+def groups_route(broker: Broker) -> Route:
+    """Return the route."""
+
+    async def show(request: AdminRequest) -> AdminResponse:
+        found = await _found(broker, limit_of(request), request.query.get("prefix", ""))
+        chosen = found.rows()
+        pending: set[int] = set()
+        for metadata in chosen:
+            for key in metadata.offsets.some_places(MOST_OFFSETS):
+                pending.update(producer_id for producer_id, _ in islice(metadata.offsets.pending(key), MOST_PENDING))
+            await broker.turns.spend(MOST_OFFSETS * LOOKUP_US)
+        owners = await owners_of(broker, pending)
+        rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
+        for metadata in chosen:
+            row, items = _group_row(broker, metadata, owners, left)
+            left -= items
+            await rows.add(row, items)
+        return rows.finish(total=found.total, left_out=found.left_out)
+
+    handler: AdminHandler = show
+    query = {"prefix": "Only groups whose ids begin with this text.", "limit": LIMIT_MEANS}
+    return Route("GET", "/v1/groups", handler, "Show consumer groups", query=query, response_schema=SCHEMA)
+
+
+async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[str], GroupMetadata]:
+    found: SmallestRows[tuple[str], GroupMetadata] = SmallestRows(limit)
+    for metadata in broker.groups.list_groups()[1]:
+        await broker.turns.spend(2 * LOOKUP_US)
+        group_id = metadata.group.group_id
+        if not metadata.ending and group_id.startswith(prefix):
+            found.add((group_id,), metadata)
+    return found
+
+
+def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> tuple[dict[str, Any], int]:
+    """Return the row of a group, and its number of items, which is at most a little more than `left`."""
+    group, offsets = metadata.group, metadata.offsets
+    members, items = [], 0
+    for member in islice(group.members.values(), MOST_MEMBERS):
+        if items >= left:
+            break
+        members.append(_member(member))
+        items += 1 + sum(len(partitions) for _, partitions in members[-1]["assignment"])
+    places = offsets.some_places(max(0, min(MOST_OFFSETS, left - items)))
+    row = {
+        "group_id": shorten(group.group_id),
+        "state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "members": members,
+        "members_left_out": len(group.members) - len(members),
+        "offsets": [_offset(broker, metadata, key, owners) for key in places if key in offsets],
+        "offsets_left_out": max(0, offsets.at_most - MOST_OFFSETS),
+    }
+    return row, items + 5 * len(places)
+
+
+def _member(member: Member) -> dict[str, Any]:
+    return {
+        "member_id": shorten(member.member_id),
+        "client_id": shorten(member.client_id),
+        "assignment": [[shorten(topic), list(indexes)] for topic, indexes in _few(member.assignment)],
+    }
+
+
+def _few(assignment: bytes) -> Iterator[tuple[str, tuple[int, ...]]]:
+    left = MOST_ASSIGNED
+    for topic, indexes in decode_assignment(assignment, MOST_ASSIGNED):
+        yield topic, indexes[:left]
+        left -= len(indexes)
+        if left <= 0:
+            return
+
+
+def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners: Owners) -> dict[str, Any]:
+    topic, index = key
+    value = metadata.offsets.get(key)
+    committed = None if value is None else value.value.offset
+    ends: tuple[int, int, int] | None = None
+    if broker.cluster.has_partition(topic, index) and not broker.cluster.is_unopened(topic, index):
+        partition = broker.cluster.partition(topic, index)
+        if partition is not None:
+            ends = partition.log_end_offset, partition.last_stable_offset, partition.high_watermark
+    return {
+        "topic": topic,
+        "partition": index,
+        "committed": committed,
+        "pending": [
+            {
+                "producer_id": producer_id,
+                "transactional_id": shorten(owners[producer_id][0]) if producer_id in owners else None,
+                "offset": offset,
+            }
+            for producer_id, offset in islice(metadata.offsets.pending(key), MOST_PENDING)
+        ],
+        "log_end_offset": None if ends is None else ends[0],
+        "last_stable_offset": None if ends is None else ends[1],
+        "lag": None if ends is None or committed is None else max(0, ends[2] - committed),
+        "lag_below_lso": None if ends is None or committed is None else max(0, ends[1] - committed),
+    }

@@ -1,0 +1,60 @@
+"""The admin port of a broker, from the start of the broker to its end. shell"""
+
+import logging
+from pathlib import Path
+
+from ottla.admin.about import own_routes
+from ottla.admin.health import STARTING, health_routes
+from ottla.admin.metrics.page import MetricsPage
+from ottla.admin.page_files import page_routes
+from ottla.admin.picture import picture_routes
+from ottla.admin.port import AdminPort
+from ottla.admin.settings import AdminSettings
+from ottla.broker.api.context import Broker
+from ottla.broker.health import Health
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.network import LoopNetwork
+from ottla.broker.turns import Turns
+
+log = logging.getLogger(__name__)
+
+
+class BrokerAdmin:
+    """`AdminServer` of `ottla.broker.server`."""
+
+    def __init__(self, settings: AdminSettings) -> None:
+        self._settings = settings
+        self._health: Health
+        self._clock: Clock
+        self._port: AdminPort | None = None
+
+    async def start(self, network: LoopNetwork, clock: Clock, turns: Turns, health: Health) -> None:
+        """Bind the port and serve only the health pages. Raises OSError."""
+        self._clock, self._health = clock, health
+        port = AdminPort(self._settings, network, clock)
+        await port.bind()
+        port.answer(health_routes(health), STARTING)
+        port.listen(turns)
+        self._port = port
+
+    def serve(self, broker: Broker, started_ms: int) -> None:
+        """Serve all pages of a broker that has opened its logs."""
+        settings, clock = self._settings, self._clock
+        if broker.authorizer is not None and settings.token is None:
+            log.warning("The admin port shows every user of this machine what ACLs protect: set --admin-token-file")
+        data_dir = str(Path(broker.config.log_dirs).absolute())
+        about = own_routes(broker, clock, started_ms, data_dir)
+        metrics = MetricsPage(broker, clock, started_ms)
+        health, picture = health_routes(self._health), picture_routes(broker, clock)
+        assert self._port is not None
+        self._port.answer([*health, *about, metrics.route, *page_routes(), *picture, *settings.routes(broker)])
+
+    @property
+    def address(self) -> str | None:
+        """The port's HTTP address, None before the start."""
+        return None if self._port is None else self._port.address
+
+    def close(self) -> None:
+        """Stop listening and close all connections."""
+        if self._port is not None:
+            self._port.close()
