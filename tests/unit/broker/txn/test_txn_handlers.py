@@ -74,13 +74,6 @@ def test_list_transactions_lets_others_in_between(rig, ask, monkeypatch):
     assert len(pauses) == 9  # between ten shares
 
 
-def test_list_transactions_leaves_out_ids_that_are_being_forgotten(rig, ask):
-    rig.producer()
-    rig.log_of("t").hold = True
-    rig.clock.advance(8 * 86_400_000)
-    assert list_transactions(ask) == (E.NONE, {}, [])
-
-
 def partition_of(count):
     known = [
         SimpleNamespace(
