@@ -180,6 +180,8 @@ def test_without_a_producer_id_nothing_is_logged(row, make_rig):
     answer = rig.init()
     assert (answer.error, answer.producer_id, answer.producer_epoch) == (LOADING, -1, -1)
     assert (rig.durable(), len(rig.log_of("t").batches)) == (before, logged)
+    rig.cluster.no_ids = False
+    assert rig.init().error is (BUSY if "open" in row else E.NONE)
 
 
 def statuses(rig):

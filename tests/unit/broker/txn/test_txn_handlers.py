@@ -48,12 +48,6 @@ def test_write_txn_markers_lets_others_run_in_between(rig, ask):
     assert len(rig.sink.written) == 40
 
 
-def list_transactions(ask, states=(), producer_ids=()):
-    answer = ask(LIST, 0, state_filters=list(states), producer_id_filters=list(producer_ids))
-    rows = {each.transactional_id: (each.producer_id, each.transaction_state) for each in answer.transaction_states}
-    return E(answer.error_code), rows, answer.unknown_state_filters
-
-
 def pauses_of(monkeypatch):
     pauses = []
 
@@ -70,7 +64,7 @@ def test_list_transactions_lets_others_in_between(rig, ask, monkeypatch):
         rig.producer(f"id-{number}")
     pauses = pauses_of(monkeypatch)
     monkeypatch.setattr("ottla.broker.api.list_transactions.ROW_US", SHARE_US / 2)
-    assert len(list_transactions(ask)[1]) == 20
+    assert len(ask(LIST, 0, state_filters=[], producer_id_filters=[]).transaction_states) == 20
     assert len(pauses) == 9  # between ten shares
 
 

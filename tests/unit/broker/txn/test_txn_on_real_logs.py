@@ -26,16 +26,6 @@ def open_transaction(parts):
     return producer
 
 
-@pytest.mark.parametrize(("commit", "aborted"), [(True, []), (False, [(0, 0)])])
-def test_the_end_of_a_transaction_moves_the_stable_offset(parts, commit, aborted):
-    producer = open_transaction(parts)
-    assert parts.ask(parts.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
-    for place in LEDGER:
-        assert parts.offsets(place) == (2, 2)
-        found = parts.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
-        assert [(producer_id, first) for producer_id, first in found.aborted] == aborted
-
-
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("heard", range(5))
 def test_a_kill_between_markers_leaves_no_partition_open(parts, heard, commit):
