@@ -247,7 +247,7 @@ def init(ask, version, name="t", timeout_ms=60_000, **expected):
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-@row("INITREQ-4 id alone", "INITREQ-4 epoch alone", "INITREQ-4 without a transactional id")
+@row(*[f"INITREQ-4 {half} alone{of}" for half in ("id", "epoch") for of in ("", ", without a transactional id")])
 def test_half_an_expectation(row, ask, rig, version):
     half = {"producer_epoch": 0} if "epoch" in row else {"producer_id": 0}
     name = None if "without" in row else "t"

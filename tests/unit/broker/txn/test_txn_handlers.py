@@ -1,51 +1,11 @@
-"""Handlers of the transaction APIs over a coordinator whose log and markers the test holds.
-
-The replies to clients are tested in `tests/api`.
-"""
+"""Handlers of the transaction APIs that answer many rows over several turns."""
 
 from types import SimpleNamespace
 
 from ottla.broker.turns import SHARE_US, Turns
-from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 
-MARKERS, PRODUCERS, LIST = 27, 61, 66
-
-
-def markers(ask, *asked):
-    request = codec.request_class(MARKERS)
-    marker = request.WritableTxnMarker
-    answer = ask(
-        MARKERS,
-        1,
-        markers=[
-            marker(
-                version=1,
-                producer_id=producer_id,
-                producer_epoch=5,
-                transaction_result=commit,
-                coordinator_epoch=2,
-                topics=[
-                    marker.WritableTxnMarkerTopic(version=1, name=name, partition_indexes=list(indexes))
-                    for name, indexes in topics
-                ],
-            )
-            for producer_id, commit, topics in asked
-        ],
-    )
-    return [
-        (each.producer_id, topic.name, row.partition_index, E(row.error_code))
-        for each in answer.markers
-        for topic in each.topics
-        for row in topic.partitions
-    ]
-
-
-def test_write_txn_markers_lets_others_run_in_between(rig, ask):
-    rig.cluster.topics["wide"] = SimpleNamespace(partition_count=40)
-    rig.turns.charge(SHARE_US)
-    assert len(markers(ask, (8, True, [("wide", range(40))]))) == 40
-    assert len(rig.sink.written) == 40
+PRODUCERS, LIST = 61, 66
 
 
 def pauses_of(monkeypatch):
