@@ -52,15 +52,6 @@ def test_a_lasting_error_is_logged_once(rig, caplog):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-def test_a_leader_that_breaks_is_logged_and_tried_again(rig, caplog):
-    rig.sink.answers[FOO] = [OSError("no space left")]
-    end_transaction(rig, FOO, BAR)
-    assert "no space left" in caplog.text
-    rig.clock.advance(20)
-    assert where(rig) == [BAR, FOO]
-    assert rig.state().status is S.COMPLETE_COMMIT
-
-
 def test_the_back_off_grows_to_one_second(rig):
     rig.sink.answers[FOO] = [E.KAFKA_STORAGE_ERROR] * 20
     end_transaction(rig, FOO)

@@ -76,15 +76,6 @@ def test_a_crash_before_prepare_is_durable_leaves_the_transaction_open(rig, comm
     assert rig.state().status is complete
 
 
-def test_a_crash_after_complete_writes_no_marker_again(rig):
-    producer = open_transaction(rig)
-    rig.end("t", producer)
-    rig.sink.written.clear()
-    rig.restart()
-    assert rig.sink.written == []
-    assert rig.end("t", producer).error is E.NONE
-
-
 def test_a_recovered_prepared_transaction_is_busy_until_its_markers_are_written(rig):
     producer = open_transaction(rig)
     rig.sink.answers[PARTITIONS[0]] = [E.KAFKA_STORAGE_ERROR] * 3
