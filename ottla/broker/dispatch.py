@@ -263,8 +263,7 @@ class Dispatcher:
         found: list[ProduceBody] = []
         try:
             for cost_us in produce_request_steps(request.api_version, body, found):
-                turns.charged_us += cost_us
-                await turns.yield_if_due()
+                await turns.spend(cost_us)
         except ProtocolError as error:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
@@ -287,8 +286,7 @@ class Dispatcher:
                 turns.charge(entries * FREED_ENTRY_US)
                 return message, trailing_bytes
             entries += STEP_ENTRIES
-            turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)
-            await turns.yield_if_due(self._decoding.leave)
+            await turns.spend(STEP_ENTRIES * REQUEST_ENTRY_US, self._decoding.leave)
 
 
 def _close_after_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:

@@ -26,8 +26,7 @@ async def _resource(turns: Turns, resource: Any) -> Resource:
             without_value.append(config.name)
         else:
             given[config.name] = config.value
-        turns.charge(CONFIG_US)
-        await turns.yield_if_due()
+        await turns.spend(CONFIG_US)
     return Resource(
         resource.resource_type,
         resource.resource_name,

@@ -86,8 +86,7 @@ async def _alter(broker: Broker, rows: Sequence[_Row], twice: Collection[str], o
                 outcomes[row.name] = _TWICE
             else:
                 records.append(decided)
-            broker.turns.charge(ROW_US + _CREDENTIAL_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(ROW_US + _CREDENTIAL_US)
         return records
 
     for start in range(0, len(rows), _CHANGED_AT_ONCE):

@@ -105,8 +105,7 @@ async def _alter(
             if records and not validate_only:
                 await broker.cluster.controller.alter_configs(records)
         outcomes.append(outcome)
-        broker.turns.charge(CHANGE_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(CHANGE_US)
 
 
 def _refuse(broker: Broker, resource: Resource) -> ApiError | None:

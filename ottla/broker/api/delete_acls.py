@@ -65,8 +65,7 @@ class _Deleting:
         removed: dict[bytes, None] = {}
         turns = self._broker.turns
         for row in self._filters:
-            turns.charge(ROW_US)
-            await turns.yield_if_due()
+            await turns.spend(ROW_US)
             outcome, entries = await self._find_matches(row, left)
             left -= len(entries)
             removed |= dict.fromkeys(entry.id for entry in entries)
@@ -81,8 +80,7 @@ class _Deleting:
             return ApiError(ErrorCode.INVALID_REQUEST, acl_filter.problem), ()
         entries = []
         for entry in self._broker.cluster.image.acls.values():
-            turns.charge(MATCH_US)
-            await turns.yield_if_due()
+            await turns.spend(MATCH_US)
             if acl_filter.matches(entry):
                 entries.append(entry)
                 if len(entries) > most:

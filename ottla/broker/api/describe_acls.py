@@ -30,8 +30,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     patterns: dict[_Pattern, list[AccessControlEntryRecord]] = {}
     count = 0
     for entry in list(broker.cluster.image.acls.values()):
-        broker.turns.charge(MATCH_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(MATCH_US)
         if not acl_filter.matches(entry):
             continue
         patterns.setdefault((entry.resource_type, entry.resource_name, entry.pattern_type), []).append(entry)

@@ -30,8 +30,7 @@ async def _resource(turns: Turns, resource: Any) -> Resource:
         if config.value is None and operation is not Operation.DELETE:
             without_value.append(config.name)
         changes.append(Change(config.name, operation, config.value))
-        turns.charge(CONFIG_US)
-        await turns.yield_if_due()
+        await turns.spend(CONFIG_US)
     return Resource(
         resource.resource_type,
         resource.resource_name,

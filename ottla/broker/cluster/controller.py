@@ -241,8 +241,7 @@ class Controller:
         for start in range(0, len(indexes), _PARTITIONS_AT_ONCE):
             some = indexes[start : start + _PARTITIONS_AT_ONCE]
             batch.add(encode_partition_records(first, some))
-            self.turns.charge(len(some) * RECORD_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * RECORD_US)
 
     def _new_partition(self, topic_id: bytes) -> PartitionRecord:
         me, directory_id = (self._node_id,), self._directory_id()
@@ -279,8 +278,7 @@ class Controller:
         renamed: list[str] = []
         for index in indexes:
             renamed += self._partitions.rename_for_deletion(topic, index)
-            self.turns.charge(RENAME_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(RENAME_US)
         self._partitions.delete_later(renamed)
         self._removing.pop(topic.topic_id, None)
         await lock.wait
@@ -299,8 +297,7 @@ class Controller:
         for start in range(0, len(changes), _CONFIGS_AT_ONCE):
             some = changes[start : start + _CONFIGS_AT_ONCE]
             batch.add([encode_metadata_record(record) for record in some])
-            self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * CONFIG_US)
 
         def apply() -> None:
             self.turns.charge(len(changes) * APPLY_US)
@@ -345,8 +342,7 @@ class Controller:
         for start in range(0, len(records), _SECURITY_AT_ONCE):
             some = records[start : start + _SECURITY_AT_ONCE]
             batch.add([encode_metadata_record(record) for record in some])
-            self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * CONFIG_US)
 
         def apply() -> None:
             self.turns.charge(len(records) * APPLY_US)
@@ -364,8 +360,7 @@ class Controller:
             some = records[start : start + _SECURITY_AT_ONCE]
             for listener in self.on_security_changed:
                 listener(some)
-            self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * CONFIG_US)
 
     # --- features and producer ids --------------------------------------------------------------------------------
 

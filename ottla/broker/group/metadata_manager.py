@@ -147,8 +147,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     async def complete_all(self, shard: GroupShard) -> None:
         """Complete all pending offsets of ended transactions, in shares."""
         while count := shard.settle():
-            self._turns.charge(SETTLE_US * count)
-            await self._turns.yield_if_due()
+            await self._turns.spend(SETTLE_US * count)
 
     def _complete_soon(self, shard: GroupShard) -> None:
         """Run `complete_all` in the background."""

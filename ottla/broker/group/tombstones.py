@@ -47,8 +47,7 @@ class Tombstones:
         """Read the subscriptions of a group's members to the end."""
         while not metadata.group.knows_subscriptions:
             metadata.group.read_subscriptions(NAMES_AT_ONCE)
-            self._turns.charge(NAMES_AT_ONCE * PLACE_US)
-            await self._turns.yield_if_due()
+            await self._turns.spend(NAMES_AT_ONCE * PLACE_US)
 
     def is_there(self, metadata: GroupMetadata) -> bool:
         """Return whether the group still exists, and its partition is available."""

@@ -170,8 +170,7 @@ class Checkpointer:
                     self._note(key, partition)
                 if partition.log.unsynced and self._sync is None:
                     self._sealed.append(partition)
-                turns.charge(partition.log.release_idle_segments() * LOOKUP_US)
-                await turns.yield_if_due()
+                await turns.spend(partition.log.release_idle_segments() * LOOKUP_US)
         self._round = None  # the rest runs in this step, so `stop` has no activity to discard
         self._start_sync()
         self._write_in_background()
