@@ -259,11 +259,9 @@ class Dispatcher:
 
     async def _handle_large_produce(self, api: Api, request: Request, body: memoryview) -> Reply:
         """Handle a large Produce. Its records are not copied; only its rows are decoded, in steps."""
-        turns = self._broker.turns
         found: list[ProduceBody] = []
         try:
-            for cost_us in produce_request_steps(request.api_version, body, found):
-                await turns.spend(cost_us)
+            await self._broker.turns.run_steps(produce_request_steps(request.api_version, body, found))
         except ProtocolError as error:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
