@@ -39,7 +39,7 @@ def test_many_timeouts_are_spread_over_turns(rig, monkeypatch):
     for name in names:
         rig.add(name, rig.producer(name, timeout_ms=1000), FOO)
     rig.clock.advance(9_990)
-    monkeypatch.setattr(housekeeping, "LOOKUP_US", SHARE_US / 8)
+    monkeypatch.setattr(housekeeping, "CHECK_ID_US", SHARE_US / 8)
     # The scan begins after the sockets were read once. Nothing else has run yet.
     timer = min(rig.clock._timers)[2]
     rig.turns.event(timer.callback)
@@ -59,7 +59,7 @@ def test_an_id_used_while_the_expiration_scan_pauses_does_not_expire(rig, monkey
     producers = {name: rig.producer(name) for name in of_one_shard}
     rig.clock.advance(7 * DAY_MS - 1)
     assert len(rig.durable()) == len(producers)
-    monkeypatch.setattr(housekeeping, "LOOKUP_US", SHARE_US / 8)
+    monkeypatch.setattr(housekeeping, "CHECK_ID_US", SHARE_US / 8)
     rig.clock.pass_timers(HOUR_MS)
     before_us = rig.turns.charged_us
     while rig.turns.charged_us == before_us:

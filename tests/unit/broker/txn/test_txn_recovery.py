@@ -111,7 +111,7 @@ def test_a_stopped_coordinator_writes_no_markers_and_no_records(rig, monkeypatch
         rig.add(name, rig.producer(name, timeout_ms=1000), ("foo", 0))
     rig.sink.answers[("foo", 0)] = [E.NOT_LEADER_OR_FOLLOWER] * 30
     rig.clock.advance(9_999)
-    monkeypatch.setattr(housekeeping, "LOOKUP_US", SHARE_US / 8)
+    monkeypatch.setattr(housekeeping, "CHECK_ID_US", SHARE_US / 8)
     timer = min(rig.clock._timers)[2]
     scan, timer.callback = timer.callback, None
     rig.turns.event(scan)
