@@ -66,16 +66,6 @@ def fetch_offsets(broker, *places, group_id=GROUP, version=7, stable=False):
     }
 
 
-def not_the_producer(version):
-    """Yield (changed fields, error) that turn a request of an id's second producer, in epoch 1, into one of another."""
-    fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
-    yield {"transactional_id": ""}, E.INVALID_REQUEST
-    yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_epoch": 0}, fenced
-    yield {"producer_epoch": 2}, fenced
-
-
 class Producer:
     """A transactional producer. The versions that it uses determine its generation."""
 

@@ -4,9 +4,9 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import LEDGER, Producer, coordinating, not_the_producer
+from tests.api.callers import LEDGER, Producer, coordinating
 
-V1, V2 = range(5), 5
+V2 = 5
 STATE_OF = {True: "CompleteCommit", False: "CompleteAbort"}
 
 
@@ -27,37 +27,6 @@ def test_every_partition_gets_its_marker_and_readers_go_on(broker, version, comm
     found = producer.describe()
     assert (found.transaction_state, found.topics) == (STATE_OF[committed], [])
     assert found.producer_epoch == producer.epoch + (version >= V2)
-
-
-@pytest.mark.parametrize("committed", [True, False])
-@pytest.mark.parametrize("version", range(6))
-def test_a_repeated_end_gets_the_same_reply_and_the_opposite_an_error(broker, version, committed):
-    producer = Producer(broker)
-    producer.begin(0)
-    first = producer.end(version, committed)
-    assert producer.end(version, committed) == first
-    assert producer.end(version, not committed) == answer(version, E.INVALID_TXN_STATE)
-
-
-@pytest.mark.parametrize("committed", [True, False])
-@pytest.mark.parametrize("version", range(6))
-def test_only_an_abort_from_version_5_on_may_end_an_empty_transaction(broker, version, committed):
-    producer = Producer(broker)
-    aborted = answer(V2, E.NONE, producer.producer_id, 1)
-    expected = aborted if version >= V2 and not committed else answer(version, E.INVALID_TXN_STATE)
-    assert producer.end(version, committed) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "other", "error"),
-    [(version, *row) for version in range(6) for row in not_the_producer(version)],
-)
-def test_a_request_with_a_wrong_id_or_epoch_ends_no_transaction(broker, version, other, error):
-    Producer(broker)
-    producer = Producer(broker)
-    producer.begin(0)
-    assert producer.end(version, **other) == answer(version, error)
-    assert producer.describe().transaction_state == "Ongoing"
 
 
 @pytest.mark.parametrize("version", range(6))

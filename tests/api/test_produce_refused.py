@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import LEDGER, ORDERS, Producer, batch, coordinating
+from tests.api.callers import LEDGER, ORDERS, Producer, batch
 
 VERSIONS = range(3, 13)
 SOUND = batch()
@@ -102,18 +102,6 @@ def test_of_a_request_that_names_a_partition_twice_nothing_is_written(broker, ve
         assert broker.assembly.broker.cluster.partition(topic, 0).log_end_offset == 0
 
 
-@pytest.mark.parametrize(
-    ("version", "error"),
-    [*((version, E.INVALID_TXN_STATE) for version in range(3, 11)), (11, E.TRANSACTION_ABORTABLE), (12, E.NONE)],
-)
-def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_it(broker, version, error):
-    producer = Producer(broker)
-    producer.add((ORDERS, [0]))
-    assert producer.produce(version=version)[0] is error
-    joined = {topic.topic for topic in producer.describe().topics}
-    assert joined == ({ORDERS} if error else {ORDERS, LEDGER})
-
-
 @pytest.mark.parametrize("version", [3, 11, 12])
 @pytest.mark.parametrize(
     ("ours", "error"),
@@ -133,8 +121,3 @@ def test_a_transactional_batch_with_a_wrong_id_or_epoch_is_refused(broker, versi
         setattr(producer, name, value)
     assert producer.produce(version=version) == (error, -1)
     assert broker.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == 0
-
-
-def test_verification_may_be_turned_off():
-    producer = Producer(coordinating(transaction_partition_verification_enable=False))
-    assert producer.produce(version=11) == (E.NONE, 0)

@@ -6,7 +6,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import GROUP, LEDGER, ORDERS, Member, Producer, commit, fetch_offsets
 
-FIRST_GENERATION, SECOND_GENERATION = range(5), 5
+FIRST_GENERATION = range(5)
 PLACE = (LEDGER, 0)
 
 
@@ -67,34 +67,16 @@ def test_each_partition_has_its_error(begun, version):
     assert told == {(LEDGER, 9): unknown, ("none", 0): unknown, (LEDGER, 1): long, (LEDGER, 2): E.NONE, PLACE: E.NONE}
 
 
-NOT_ADDED = [(version, E.INVALID_TXN_STATE) for version in range(4)] + [(4, E.TRANSACTION_ABORTABLE), (5, E.NONE)]
-
-
-@pytest.mark.parametrize(("version", "error"), NOT_ADDED)
-def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(broker, version, error):
-    producer = Producer(broker)
-    producer.add((LEDGER, [1]))
-    assert txn_commit(producer, version, (*PLACE, 7, {})) == {PLACE: error}
-    joined = [topic.topic for topic in producer.describe().topics]
-    assert joined == ([LEDGER] if error else [LEDGER, "__consumer_offsets"])
-
-
 @pytest.mark.parametrize(
     ("other", "error"),
     [
-        ({"producer_epoch": 0}, E.INVALID_PRODUCER_EPOCH),
-        ({"producer_epoch": 2}, E.INVALID_PRODUCER_EPOCH),
-        ({"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING),
         ({"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING),
         ({"transactional_id": ""}, E.INVALID_REQUEST),
-        ({"group_id": ""}, E.INVALID_GROUP_ID),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("version", range(6))
-def test_a_request_with_a_wrong_id_or_epoch_commits_no_offset(broker, version, other, error):
-    """The error is never PRODUCER_FENCED: producers expect it only from the coordinator of their transaction."""
-    Producer(broker)
+def test_a_request_with_a_wrong_transactional_id_commits_no_offset(broker, version, other, error):
     producer = Producer(broker)
     producer.add_offsets()
     assert txn_commit(producer, version, (*PLACE, 7, {}), **other) == {PLACE: error}
@@ -117,13 +99,3 @@ def test_zombies_of_a_group_are_refused_from_version_3_on(broker, begun, version
     member = Member(broker, instance_id="mine").settle(version=5)
     who = {"member_id": member.member_id} | given if given else {}
     assert txn_commit(begun, version, (*PLACE, 7, {}), **who) == {PLACE: error if version >= 3 else E.NONE}
-
-
-def test_a_generation_of_no_group_is_illegal(begun):
-    assert txn_commit(begun, 3, (*PLACE, 7, {}), generation_id=1, member_id="m") == {PLACE: E.ILLEGAL_GENERATION}
-
-
-def test_an_offset_of_an_unknown_partition_begins_no_transaction(broker):
-    producer = Producer(broker)
-    assert txn_commit(producer, 5, (LEDGER, 9, 1, {})) == {(LEDGER, 9): E.UNKNOWN_TOPIC_OR_PARTITION}
-    assert producer.describe().transaction_state == "Empty"

@@ -3,10 +3,7 @@
 import pytest
 
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.in_memory.schedule import START_MS
 from tests.memory_broker import MemoryBroker
 
 OFFSETS = "__consumer_offsets"
@@ -69,70 +66,3 @@ def test_markers_that_kafka_cannot_build_are_refused_as_kafka_does(broken):
     (partition,) = broker.create_topic("ledger")
     reply = ask_at_once(broker, 2, marker("ledger", 0) | broken)
     assert errors(reply) == [[E.UNKNOWN_SERVER_ERROR]] and partition.high_watermark == 0
-
-
-def test_a_partition_that_is_offline_is_not_known():
-    broker = MemoryBroker()
-    (partition,) = broker.create_topic("ledger")
-    broker.turns.event(lambda: partition.take_offline("gone"))
-    assert errors(ask_at_once(broker, 1, marker("ledger", 0))) == [[E.UNKNOWN_TOPIC_OR_PARTITION]]
-
-
-EPOCH, LAST_EPOCH = 5, 32_767
-
-
-def written_by(epoch, transactional):
-    """Return a partition whose producer 7 has this epoch, and an open transaction or none."""
-    broker = MemoryBroker()
-    (partition,) = broker.create_topic("ledger")
-    owner = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": 0, "transactional": transactional}
-    data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=START_MS, **owner))
-    broker.turns.event(lambda: partition.append_from_client(check_produced_batch(data), data))
-    return broker, partition
-
-
-@pytest.mark.parametrize(
-    ("version", "made_by", "transactional", "epoch", "error"),
-    [
-        (1, 0, True, EPOCH - 1, E.INVALID_PRODUCER_EPOCH),
-        (1, 0, True, EPOCH, E.NONE),
-        (1, 0, True, EPOCH + 1, E.NONE),
-        (1, 2, True, EPOCH, E.NONE),
-        (2, 1, True, EPOCH - 1, E.INVALID_PRODUCER_EPOCH),
-        (2, 1, True, EPOCH, E.NONE),
-        (2, 2, True, EPOCH, E.INVALID_PRODUCER_EPOCH),
-        (2, 2, True, EPOCH + 1, E.NONE),
-        (2, 2, False, EPOCH, E.NONE),
-        (2, 2, False, EPOCH - 1, E.INVALID_PRODUCER_EPOCH),
-    ],
-)
-def test_a_marker_has_the_epoch_of_its_transaction_or_the_next_if_v2_made_it(
-    version, made_by, transactional, epoch, error
-):
-    """Version 1 has no transaction version in the marker: it counts as version 0."""
-    broker, partition = written_by(EPOCH, transactional)
-    asked = marker("ledger", 0, commit=True) | {"producer_epoch": epoch, "transaction_version": made_by}
-    assert errors(ask_at_once(broker, version, asked)) == [[error]]
-    assert partition.log_end_offset == (1 if error else 2)
-    assert partition.last_stable_offset == (0 if error and transactional else partition.log_end_offset)
-
-
-def test_the_last_epoch_of_all_ends_its_own_transaction():
-    broker, partition = written_by(LAST_EPOCH, transactional=True)
-    asked = marker("ledger", 0) | {"producer_epoch": LAST_EPOCH, "transaction_version": 2}
-    assert errors(ask_at_once(broker, 2, asked)) == [[E.NONE]] and partition.last_stable_offset == 2
-
-
-def test_a_marker_with_an_older_coordinator_epoch_is_fenced():
-    broker = MemoryBroker()
-    broker.create_topic("ledger", 2)
-    ask_at_once(broker, 1, marker("ledger", 0) | {"coordinator_epoch": 3})
-    for coordinator_epoch, error in ((2, E.TRANSACTION_COORDINATOR_FENCED), (3, E.NONE), (4, E.NONE)):
-        asked = marker("ledger", 0, 1) | {"coordinator_epoch": coordinator_epoch}
-        other = marker("nowhere", 3) | {"coordinator_epoch": coordinator_epoch}
-        reply = ask_at_once(broker, 1, asked, other, marker("ledger", 1, producer_id=8))
-        assert errors(reply) == [[error, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION], [E.NONE]]
-
-
-def test_no_markers_are_answered_at_once():
-    assert ask_at_once(MemoryBroker(), 1).markers == []

@@ -22,10 +22,14 @@ class Room(NamedTuple):
 THROUGH_THE_BROKER = ("tests/unit/broker", "tests/api", "tests/tables", "tests/wire", "tests/unit/cli")
 ROOMS = (
     Room("ottla/admin", ("tests/unit/admin",), THROUGH_THE_BROKER),
-    Room("ottla/broker/api", ("tests/api",), THROUGH_THE_BROKER),
+    Room("ottla/broker/api", ("tests/api", "tests/tables"), THROUGH_THE_BROKER),
     Room("ottla/broker/log", ("tests/unit/broker/log",), THROUGH_THE_BROKER),
     Room("ottla/broker/txn", ("tests/unit/broker/txn", "tests/tables"), THROUGH_THE_BROKER),
-    Room("ottla/broker/coordinator", ("tests/unit/broker/txn", "tests/unit/broker/group"), THROUGH_THE_BROKER),
+    Room(
+        "ottla/broker/coordinator",
+        ("tests/unit/broker/coordinator", "tests/unit/broker/txn", "tests/unit/broker/group"),
+        THROUGH_THE_BROKER,
+    ),
     Room("ottla/broker/group", ("tests/unit/broker/group",), THROUGH_THE_BROKER),
     Room("ottla/broker/cluster", ("tests/unit/broker/cluster",), THROUGH_THE_BROKER),
     Room("ottla/broker/config", ("tests/unit/broker/config",), THROUGH_THE_BROKER),

@@ -1,5 +1,6 @@
 """AddPartitionsToTxn and AddOffsetsToTxn: the tables ADD, VERIFY, ADDREQ, ADDOFF, FIND and CODE."""
 
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -66,6 +67,7 @@ ADDED = [
     *[Case(f"ADD-8 {s.wire_name}", build_state(s), BUSY) for s in PREPARED],
     Case("ADD-9 all", build_state(S.ONGOING), E.NONE, places=tuple(PLACES)),
     Case("ADD-9 one", build_state(S.ONGOING), E.NONE, places=(("bar", 0),)),
+    Case("ADD-9 none", build_state(S.ONGOING), E.NONE, places=()),
     Case("ADD-10", build_state(S.ONGOING), E.NONE, record=begun(*PLACES, NEW, began=BEGAN)),
     Case(
         "ADD-10 one of two",
@@ -75,6 +77,14 @@ ADDED = [
         record=begun(*PLACES, NEW, began=BEGAN),
     ),
     *[Case(f"ADD-11 {s.wire_name}", build_state(s), E.NONE, record=begun(NEW)) for s in RESTING],
+    Case("ADD-11 no partitions", build_state(S.EMPTY), E.NONE, places=(), record=begun()),
+    Case(
+        "ADD-11 keeps the last epoch",
+        build_state(S.EMPTY),
+        E.NONE,
+        transient=TransientState(last_epoch=4),
+        record=begun(NEW),
+    ),
     Case("ADD-12 by a broker", build_state(S.EMPTY), E.NONE, record=begun(NEW, version=2), version=2),
     Case("ADD-12 by a client behind V2", build_state(S.COMPLETE_COMMIT, version=2), E.NONE, record=begun(NEW)),
 ]
@@ -82,12 +92,15 @@ ADDED = [
 
 @rows(ADDED)
 def test_adding(case):
+    before = deepcopy(case.state)
     given = (case.state, case.transient, *case.producer, case.places, NOW, case.version)
     decision = decide_add_partitions(*given)
+    assert case.state == before
     assert (decision.error, decision.producer_id, decision.producer_epoch) == (case.error, -1, -1)
     assert decision.record == case.record
     if decision.record is not None:
         assert list(decision.record.partitions) == list(case.record.partitions)
+        assert decision.last_epoch == case.transient.last_epoch
         check_step(case.state, decision.record)
 
 
@@ -179,8 +192,8 @@ def test_the_empty_id_cannot_be_added_to(row, ask, rig, version):
     if version < 4:
         assert add(ask, version, (PID, 0), ("foo", [0]), name="") == {("foo", 0): E.INVALID_REQUEST}
     else:
-        asked = ("", (PID, 0), False, [("foo", [0])])
-        assert of_broker(ask, version, asked) == (E.NONE, [("", {("foo", 0): E.INVALID_REQUEST})])
+        asked = [("", (PID, 0), verify_only, [("foo", [0])]) for verify_only in (False, True)]
+        assert of_broker(ask, version, *asked) == (E.NONE, [("", {("foo", 0): E.INVALID_REQUEST})] * 2)
     assert all(log.batches == [] for log in rig.cluster.logs)
 
 
@@ -266,6 +279,9 @@ def test_brokers_ask_for_several_transactions(row, ask, rig, version):
         version,
         ("one", one, False, [("foo", [0]), ("__consumer_offsets", [3])]),
         ("two", two, True, [("foo", [1, 2])]),
+        ("two", (two[0], 1), True, [("foo", [1])]),
+        ("two", (77, 0), True, [("foo", [1])]),
+        ("", one, False, [("foo", [0])]),
         ("nobody", one, False, [("foo", [0])]),
     )
     assert found == (
@@ -273,9 +289,13 @@ def test_brokers_ask_for_several_transactions(row, ask, rig, version):
         [
             ("one", {("foo", 0): E.NONE, ("__consumer_offsets", 3): E.NONE}),
             ("two", {("foo", 1): E.NONE, ("foo", 2): E.TRANSACTION_ABORTABLE}),
+            ("two", {("foo", 1): FENCED}),
+            ("two", {("foo", 1): MAPPING}),
+            ("", {("foo", 0): E.INVALID_REQUEST}),
             ("nobody", {("foo", 0): MAPPING}),
         ],
     )
+    assert (rig.state("one").client_version, rig.state("two").client_version) == (2, 0)
     assert list(rig.state("one").partitions) == [("foo", 0), ("__consumer_offsets", 3)]
     assert list(rig.state("two").partitions) == [("foo", 1)]
 

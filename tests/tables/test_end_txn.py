@@ -147,7 +147,13 @@ V2 = [
         for e in (3, 4, 6)
         for case in both(f"END2-6 {s.wire_name}, epoch {e}", build_state(s), FENCED, producer=(PID, e))
     ],
-    *both("END2-6 Empty, over a rotation", build_rotation(S.EMPTY), FENCED, producer=(OLD_PID, 32766)),
+    *[
+        case
+        for number, s in ((6, S.EMPTY), (6, S.ONGOING), (7, S.PREPARE_COMMIT), (7, S.PREPARE_ABORT))
+        for case in both(
+            f"END2-{number} {s.wire_name}, over a rotation", build_rotation(s), FENCED, producer=(OLD_PID, 32766)
+        )
+    ],
     *[
         case
         for s in PREPARED
@@ -200,15 +206,24 @@ V2 = [
 @rows(V2)
 def test_v2(case):
     given = (case.state, case.transient, *case.producer, case.commit, NOW)
-    decision = decide_end_v2(*given)
-    if decision is NEED_PRODUCER_ID:
-        assert case.record.next_producer_id == FRESH_PID
-        decision = decide_end_v2(*given, FRESH_PID)
+    decision = decide_end_v2(*given, FRESH_PID)
+    needs_id = case.record is not None and case.record.next_producer_id == FRESH_PID
+    assert decide_end_v2(*given) == (NEED_PRODUCER_ID if needs_id else decision)
     assert (decision.error, (decision.producer_id, decision.producer_epoch)) == (case.error, case.answer)
     assert decision.record == case.record
     if case.record is not None:
         assert decision.last_epoch == case.state.producer_epoch
         check_step(case.state, decision.record)
+
+
+def test_at_epoch_32767_a_transaction_can_only_be_aborted_which_gives_its_producer_another_id():
+    before = build_state(S.ONGOING, 32767)
+    decision = decide_end_v2(before, NO_PENDING, PID, 32767, ABORT, NOW, FRESH_PID)
+    assert (decision.error, decision.producer_id, decision.producer_epoch) == (E.NONE, FRESH_PID, 0)
+    assert decision.record == build_prepare(S.PREPARE_ABORT, 32767, next_id=FRESH_PID, version=2)
+    check_step(before, decision.record)
+    refused = decide_end_v2(before, NO_PENDING, PID, 32767, COMMIT, NOW, FRESH_PID)
+    assert (refused.error, refused.record) == (E.UNKNOWN_SERVER_ERROR, None)
 
 
 @pytest.mark.parametrize("outcome", PREPARED, ids=["commit", "abort"])

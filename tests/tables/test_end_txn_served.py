@@ -1,6 +1,7 @@
 """EndTxn and aborts through handlers and coordinator: END1, END2 and ABORT without the state machine's decision."""
 
 from ottla.broker.txn.states import TransactionStatus as S
+from ottla.broker.txn.values import NO_PENDING
 from ottla.protocol.errors import ErrorCode as E
 from tests.tables.rows import BUSY, FENCED, LOADING, MAPPING, PID, STATE, row, rows
 
@@ -64,6 +65,8 @@ def test_an_id_is_busy_while_prepare_is_being_logged(row, rig):
     assert rig.end("t", producer, commit, v2=True).error is BUSY
     assert rig.init().error is BUSY
     assert rig.init(expected=producer).error is BUSY
+    assert rig.add("t", producer, BAR) is BUSY
+    assert rig.coordinator.verify("t", *producer, [FOO]) == [E.NONE]
     rig.clock.advance(120_000)  # nor does the timeout
     rig.turns.event(rig.log_of("t").release)
     assert answers[0].error is E.NONE
@@ -186,8 +189,10 @@ def test_aborts_that_the_log_refuses_move_the_epoch_once(row, make_rig):
         assert rig.init().error is E.COORDINATOR_NOT_AVAILABLE
     assert rig.state()[:3] == (*producer, S.ONGOING)
     rig.log_of("t").refuse = E.NONE
+    assert rig.coordinator.verify("t", *producer, [FOO]) == [E.NONE if row.endswith("2") else FENCED]
     assert rig.init().error is BUSY
     assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
+    assert rig.shard_of().transient.get("t", NO_PENDING).fenced_epoch == -1
 
 
 @row("ABORT-9 level 0", "ABORT-9 level 1", "ABORT-10 level 2")
@@ -233,3 +238,5 @@ def test_requests_wait_for_the_markers_of_their_id(row, make_rig):
     else:
         assert (answers[0] if adds else answers[0].error) is E.NONE
         assert rig.state()[1:3] == ((0, S.ONGOING) if adds else (1, S.EMPTY))
+    assert rig.shard_of().waiting == {}
+    assert rig.clock.armed == 2 + ("vain" in row)  # housekeeping has two timers; the markers are tried again

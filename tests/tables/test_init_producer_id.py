@@ -78,6 +78,7 @@ CASES = [
     fence("INIT-4 level 0", level=0),
     fence("INIT-4 level 1"),
     fence("INIT-4 level 2", level=2),
+    fence("INIT-4 fenced in memory", transient=TransientState(fenced_epoch=6)),
     fence("INIT-4 expects the held epoch", (PID, 5)),
     fence("INIT-4 expects a lower epoch", (PID, 2)),
     fence("INIT-4 expects a higher epoch, level 2", (PID, 9), level=2),
@@ -120,16 +121,22 @@ CASES = [
         for s in RESTING
         for e in (32766, 32767)
     ],
+    Case(
+        "INIT-11 the last epoch",
+        build_state(S.EMPTY, 32766),
+        (PID, 32765),
+        E.UNKNOWN_SERVER_ERROR,
+        transient=TransientState(last_epoch=32765),
+    ),
 ]
 
 
 @rows(CASES)
 def test_decision(case):
     given = (case.state, case.transient, ASKED_MS, *case.expected, case.level, NOW)
-    decision = decide_init_producer_id(*given)
-    if decision is NEED_PRODUCER_ID:
-        assert case.record is not None and FRESH_PID in (case.record.producer_id, case.record.next_producer_id)
-        decision = decide_init_producer_id(*given, FRESH_PID)
+    decision = decide_init_producer_id(*given, FRESH_PID)
+    needs_id = case.record is not None and FRESH_PID in (case.record.producer_id, case.record.next_producer_id)
+    assert decide_init_producer_id(*given) == (NEED_PRODUCER_ID if needs_id else decision)
     assert (decision.error, (decision.producer_id, decision.producer_epoch)) == (case.error, case.answer)
     assert decision.record == case.record
     assert decision.last_epoch == case.last_epoch
@@ -173,6 +180,8 @@ def test_without_a_producer_id_nothing_is_logged(row, make_rig):
     answer = rig.init()
     assert (answer.error, answer.producer_id, answer.producer_epoch) == (LOADING, -1, -1)
     assert (rig.durable(), len(rig.log_of("t").batches)) == (before, logged)
+    rig.cluster.no_ids = False
+    assert rig.init().error is (BUSY if "open" in row else E.NONE)
 
 
 def statuses(rig):
@@ -238,7 +247,7 @@ def init(ask, version, name="t", timeout_ms=60_000, **expected):
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-@row("INITREQ-4 id alone", "INITREQ-4 epoch alone", "INITREQ-4 without a transactional id")
+@row(*[f"INITREQ-4 {half} alone{of}" for half in ("id", "epoch") for of in ("", ", without a transactional id")])
 def test_half_an_expectation(row, ask, rig, version):
     half = {"producer_epoch": 0} if "epoch" in row else {"producer_id": 0}
     name = None if "without" in row else "t"

@@ -93,7 +93,7 @@ def list_transactions(ask, version=2, states=(), producer_ids=(), **more):
     return E(answer.error_code), rows, answer.unknown_state_filters
 
 
-@row("LIST-1 version 0", "LIST-1 version 2")
+@row("LIST-1 version 0", "LIST-1 version 1", "LIST-1 version 2")
 def test_list_transactions_is_refused_while_a_partition_loads(row, ask, rig):
     rig.producer()
     rig.coordinator.states.loading.add(3)
@@ -111,13 +111,14 @@ def three(rig):
     return {"a": (PID, "Empty"), "b": (PID + 1, "Ongoing"), "c": (PID + 2, "CompleteCommit")}
 
 
-@row("LIST-2 one", "LIST-2 two", "LIST-2 unknown", "LIST-2 none")
+@row("LIST-2 one", "LIST-2 two", "LIST-2 unknown", "LIST-2 unknown-alone", "LIST-2 none")
 def test_by_state(row, ask, rig):
     all_of_them = three(rig)
     wanted, names, unknown = {
         "one": (["Ongoing"], "b", []),
-        "two": (["CompleteCommit", "Empty"], "ac", []),
-        "unknown": (["Ongoing", "Sleeping", "ongoing"], "b", ["Sleeping", "ongoing"]),
+        "two": (["CompleteCommit", "Empty", "CompleteCommit"], "ac", []),
+        "unknown": (["Ongoing", "Sleeping", "ongoing", "Sleeping"], "b", ["Sleeping", "ongoing"]),
+        "unknown-alone": (["Sleeping"], "", ["Sleeping"]),
         "none": ([], "abc", []),
     }[row.split()[1]]
     for version in range(3):

@@ -2,6 +2,7 @@
 
 import logging
 
+from ottla.broker.txn.markers import _NEXT
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.values import TransactionMarker
@@ -106,12 +107,14 @@ def test_complete_is_logged_again_while_its_log_is_online(row, rig):
 
 
 @row("FAN-9 offline")
-def test_complete_is_left_to_the_next_start_when_its_log_is_offline(row, rig):
+def test_complete_is_left_to_the_next_start_when_its_log_is_offline(row, rig, caplog):
     rig.sink.answers[FOO] = [UNAVAILABLE]
     end_transaction(rig, FOO)
     rig.log_of("t").refuse, rig.log_of("t").offline = E.KAFKA_STORAGE_ERROR, "storage failed"
     rig.clock.advance(5_000)
     assert (places(rig), rig.state().status) == ([FOO], S.PREPARE_COMMIT)
+    assert "KAFKA_STORAGE_ERROR" in caplog.text
+    assert rig.clock.armed == 2  # the two housekeeping timers
     rig.log_of("t").offline = None
     rig.restart()
     assert rig.state().status is S.COMPLETE_COMMIT
@@ -141,13 +144,19 @@ RETRIED = (
     E.REQUEST_TIMED_OUT,
     E.KAFKA_STORAGE_ERROR,
 )
+DONE = (E.NONE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION)
 REFUSED = (E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED)
 BUGS = (E.CORRUPT_MESSAGE, E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE, E.INVALID_REQUIRED_ACKS, E.INVALID_TXN_STATE)
 
 
-@row("MARK-1", "MARK-4 UNSUPPORTED_FOR_MESSAGE_FORMAT", "MARK-4 UNSUPPORTED_VERSION")
-def test_the_partition_is_done(row, rig):
-    error = E[row.split()[1]] if " " in row else E.NONE
+def test_every_other_answer_is_an_error():
+    assert set(_NEXT) == {*RETRIED, *DONE, *REFUSED}
+    assert _NEXT.keys().isdisjoint(BUGS)
+
+
+@rows([(f"MARK-{4 if error else 1} {error.name}", error) for error in DONE])
+def test_the_partition_is_done(case, rig):
+    _, error = case
     rig.sink.answers[FOO] = [error]
     end_transaction(rig, FOO, BAR)
     assert places(rig) == ([BAR] if error else [FOO, BAR])
@@ -171,11 +180,14 @@ def test_a_marker_is_retried_with_backoff_after_a_retriable_error(case, rig):
 def test_a_partition_that_refuses_is_dropped_and_the_transaction_ends(case, rig, caplog):
     _, error = case
     rig.sink.answers[FOO] = [error]
-    end_transaction(rig, FOO, BAR)
+    producer = end_transaction(rig, FOO, BAR)
     rig.clock.advance(5_000)
     assert (places(rig), rig.state().status) == ([BAR], S.COMPLETE_COMMIT)
-    told = [(record.levelno, error.name in record.getMessage()) for record in caplog.records]
-    assert told == [(logging.WARNING, True)]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    facts = ("foo-1", "commit marker of t ", f"producer id {PID}", "epoch 0,", "coordinator epoch 3", error.name)
+    assert [fact for fact in (*facts, "`ottla txn orphans`") if fact not in record.getMessage()] == []
+    assert rig.add("t", producer, FOO) is E.NONE
 
 
 @rows([(f"MARK-5 {error.name}", error) for error in BUGS])

@@ -174,6 +174,7 @@ EPOCHS = [
     ("WRITE-13 unknown producer", None, 3, 2, E.NONE),
     ("ENDM-2 lower", (5, True), 4, 0, EPOCH),
     ("ENDM-2 equal", (5, True), 5, 0, E.NONE),
+    ("ENDM-2 higher", (5, True), 6, 0, E.NONE),
     ("ENDM-1 of generation 2", (5, True), 5, 2, EPOCH),
     ("ENDM-1 of generation 1", (5, True), 5, 1, E.NONE),
 ]
@@ -205,8 +206,9 @@ def test_the_epoch_of_the_coordinator(row, parts):
     data = log(parts)
     assert to_ledger(parts, coordinator_epoch=6) is E.TRANSACTION_COORDINATOR_FENCED
     assert (log(parts), parts.offsets(LEDGER)) == (data, (2, 3))
-    assert to_ledger(parts, coordinator_epoch=7) is E.NONE
-    assert parts.offsets(LEDGER) == (4, 4)
+    for coordinator_epoch in (7, 8):
+        assert to_ledger(parts, coordinator_epoch=coordinator_epoch) is E.NONE
+    assert parts.offsets(LEDGER) == (5, 5)
 
 
 @row("WRITE-15 known producer", "WRITE-15 unknown producer")

@@ -75,17 +75,6 @@ def test_a_request_pipelined_after_end_txn_waits_if_configured(waiting, next_req
     assert (ended, then) == (E.NONE, E.NONE if waits else E.CONCURRENT_TRANSACTIONS)
 
 
-def test_a_new_instance_and_an_open_transaction(waiting):
-    rig, waits = waiting
-    name = next(NAMES)
-    producer = open_transaction(rig, name)
-    (reply,) = together(rig, (INIT_PRODUCER_ID, request_of(INIT_PRODUCER_ID, name, producer, rig)))
-    if waits:
-        assert (reply.error_code, reply.producer_epoch) == (E.NONE, producer[1] + 2)
-    else:
-        assert (reply.error_code, reply.producer_epoch) == (E.CONCURRENT_TRANSACTIONS, -1)
-
-
 def test_a_second_end_txn_gets_concurrent_transactions(waiting):
     """The repeated EndTxn never waits, with any setting: the markers are written after both."""
     rig, _ = waiting

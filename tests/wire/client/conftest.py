@@ -95,6 +95,13 @@ def name():
 
 
 @pytest.fixture
+def kafka_python():
+    face = client("kafka-python")
+    yield face
+    face.close()
+
+
+@pytest.fixture
 def confluent():
     face = client("confluent-kafka")
     yield face

@@ -4,9 +4,9 @@ import time
 import traceback
 
 import pytest
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 
-from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal
+from ottla.client import ProducerFenced, TransactionAborted, TransactionFatal
 from ottla.protocol.errors import ErrorCode
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.libraries import LIBRARIES, client
@@ -75,24 +75,13 @@ def test_a_zombie_that_writes_is_fenced_too(kafka, broker, topic, name, behind):
     assert values(broker, topic) == []
 
 
-@pytest.mark.parametrize("api", ["EndTxn", "Produce"], ids=["commit", "produce"])
-def test_a_request_whose_reply_is_lost_is_repeated_without_duplicates(kafka, broker, proxy, topic, name, api):
+def test_records_whose_reply_is_lost_are_sent_again_without_duplicates(kafka, broker, proxy, topic, name):
     producer = kafka.producer(proxy.bootstrap, name)
     kafka.run(producer, [("send", topic, "first")])
-    fault = proxy.add(at="reply", api=api, do="drop")
+    fault = proxy.add(at="reply", api="Produce", do="drop")
     kafka.run(producer, [("send", topic, "second")])
     assert fault.hits
     assert values(broker, topic, "read_uncommitted") == values(broker, topic) == ["first", "second"]
-
-
-def test_a_commit_that_is_never_answered_is_unknown(kafka, broker, proxy, topic, name):
-    producer = kafka.producer(proxy.bootstrap, name)
-    fault = proxy.add(at="reply", api="EndTxn", do="lose")
-    with pytest.raises(CommitUnknown):
-        kafka.run(producer, [("send", topic, "committed after all"), "settle"], timeout_ms=1500)
-    assert fault.hits
-    kafka.producer(broker.bootstrap, name)  # settles what was left
-    assert values(broker, topic) == ["committed after all"]
 
 
 def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(kafka, broker, proxy, topic, name):
@@ -156,37 +145,6 @@ def test_a_block_that_commits_by_itself_raises_runtime_error(kafka, broker, topi
         kafka.run(producer, [("send", topic, "by hand"), "commit"])
     kafka.run(producer, [("send", topic, "by transaction()")])
     assert values(broker, topic) == ["by hand", "by transaction()"]
-
-
-def test_a_transaction_that_outlives_its_timeout_is_fenced(kafka, broker, topic, name):
-    producer = kafka.producer(broker.bootstrap, name, timeout_ms=1000)
-
-    def wait_for_the_end():
-        deadline = time.monotonic() + EVENT_TIMEOUT_S
-        reader = KafkaProducer(bootstrap_servers=broker.bootstrap)
-        reader.send(topic, b"behind").get(timeout=EVENT_TIMEOUT_S)
-        reader.close()
-        while values_before_the_marker(broker, topic) != ["behind"]:
-            assert time.monotonic() < deadline, "the broker did not abort the transaction"
-
-    with pytest.raises(ProducerFenced):
-        kafka.run(producer, [("send", topic, "too slow"), "settle", wait_for_the_end])
-    assert values(broker, topic) == ["behind"]
-
-
-def values_before_the_marker(broker, topic):
-    """Return the records that a read_committed reader gets now: none after the start of an open transaction."""
-    from kafka import KafkaConsumer
-
-    consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap, group_id=None, isolation_level="read_committed", enable_auto_commit=False
-    )
-    partition = TopicPartition(topic, 0)
-    consumer.assign([partition])
-    consumer.seek(partition, 0)
-    found = [r.value.decode() for records in consumer.poll(timeout_ms=300).values() for r in records]
-    consumer.close()
-    return found
 
 
 def copy(kafka, consumer, options, producer, target, count, fail_at=None):

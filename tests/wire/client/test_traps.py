@@ -10,6 +10,20 @@ from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.topics import make_topic, values
 
 
+def test_kafka_python_continues_after_records_that_met_its_delivery_timeout(kafka_python, proxy, broker, topic, name):
+    options = {"delivery_timeout_ms": 900, "request_timeout_ms": 600}
+    producer = kafka_python.producer(proxy.bootstrap, name, **options)
+    kafka_python.run(producer, [("send", topic, "first")])
+    fault = proxy.add(at="reply", api="Produce", do="lose", times=2)
+    with pytest.raises(TransactionAborted, match="Expiring") as caught:
+        kafka_python.run(producer, [("send", topic, "expired")], timeout_ms=10_000)
+    assert caught.value.retriable
+    assert fault.hits
+    proxy.plan.remove(fault.id)
+    kafka_python.run(producer, [("send", topic, "after")])
+    assert values(broker, topic) == ["first", "after"]
+
+
 def test_librdkafka_reports_every_delivery_before_the_block_ends(confluent, broker, topic, name):
     producer, told = confluent.producer(broker.bootstrap, name), []
     with pytest.raises(ZeroDivisionError), transaction(producer):

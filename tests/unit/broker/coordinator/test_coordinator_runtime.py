@@ -202,6 +202,8 @@ def test_a_log_that_is_offline_has_no_coordinator(begin):
     logs[1].offline = "no space left"
     assert keeper.is_loaded == [1]
     assert keeper.shard_at(0) is keeper.shard_at(1) is keeper.shard_at(2) is E.NOT_COORDINATOR
+    logs[0].offline = None
+    assert keeper.shard_at(0) is keeper.shards[0] and keeper.is_loaded == [1, 0]
 
 
 def test_an_id_has_the_shard_that_it_hashes_to(begin):

@@ -63,18 +63,6 @@ def is_calm(rig, name="t"):
 # ---- what waits, and for how long
 
 
-def test_adding_waits_for_complete(rig):
-    producer = commit_slowly(rig)
-    answers = rig.begin(add(rig, producer, BAR))
-    rig.clock.advance(19)
-    assert answers == []
-    rig.clock.advance(1)
-    assert answers == [E.NONE]
-    assert rig.state().status is S.ONGOING
-    assert list(rig.state().partitions) == [BAR]
-    assert is_calm(rig)
-
-
 def test_a_delayed_transaction_starts_when_its_request_is_decided(rig):
     producer = commit_slowly(rig)
     asked_ms = rig.clock.now_ms()
@@ -83,40 +71,10 @@ def test_a_delayed_transaction_starts_when_its_request_is_decided(rig):
     assert (rig.state().start_ms, rig.state().last_update_ms) == (asked_ms + 20, asked_ms + 20)
 
 
-def test_initialising_waits_for_complete(rig):
-    producer_id, epoch = commit_slowly(rig)
-    answers = rig.begin(init(rig))
-    rig.clock.advance(19)
-    assert answers == []
-    rig.clock.advance(1)
-    assert [(a.error, a.producer_id, a.producer_epoch) for a in answers] == [(E.NONE, producer_id, epoch + 1)]
-    assert is_calm(rig)
-
-
-@pytest.mark.parametrize("ask", [init, lambda rig: add(rig, (4000, 0), FOO)], ids=["init", "add"])
-def test_when_the_time_is_up_it_is_concurrent(rig, ask):
-    commit_slowly(rig, retries=9)
-    before = rig.state()
-    answers = rig.begin(ask(rig))
-    rig.clock.advance(49)
-    assert answers == []
-    rig.clock.advance(1)
-    (answer,) = answers
-    assert getattr(answer, "error", answer) is BUSY
-    assert rig.state() is before
-    assert rig.shard_of().waiting == {}
-    assert rig.clock.armed == HOUSEKEEPING_TIMERS + 1  # the markers' next round
-
-
 def test_ending_does_not_wait(rig, level):
     producer_id, epoch = commit_slowly(rig)
     v2 = level == 2
     assert rig.end("t", (producer_id, epoch - v2), v2=v2).error is BUSY
-
-
-def test_verifying_does_not_wait(rig):
-    producer = commit_slowly(rig)
-    assert rig.coordinator.verify("t", *producer, [FOO]) == [BUSY]
 
 
 def test_add_partitions_without_waiting_is_concurrent_at_once(rig):

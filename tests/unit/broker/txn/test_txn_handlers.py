@@ -1,57 +1,11 @@
-"""Handlers of the transaction APIs over a coordinator whose log and markers the test holds.
-
-The replies to clients are tested in `tests/api`.
-"""
+"""Handlers of the transaction APIs that answer many rows over several turns."""
 
 from types import SimpleNamespace
 
 from ottla.broker.turns import SHARE_US, Turns
-from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 
-MARKERS, PRODUCERS, LIST = 27, 61, 66
-
-
-def markers(ask, *asked):
-    request = codec.request_class(MARKERS)
-    marker = request.WritableTxnMarker
-    answer = ask(
-        MARKERS,
-        1,
-        markers=[
-            marker(
-                version=1,
-                producer_id=producer_id,
-                producer_epoch=5,
-                transaction_result=commit,
-                coordinator_epoch=2,
-                topics=[
-                    marker.WritableTxnMarkerTopic(version=1, name=name, partition_indexes=list(indexes))
-                    for name, indexes in topics
-                ],
-            )
-            for producer_id, commit, topics in asked
-        ],
-    )
-    return [
-        (each.producer_id, topic.name, row.partition_index, E(row.error_code))
-        for each in answer.markers
-        for topic in each.topics
-        for row in topic.partitions
-    ]
-
-
-def test_write_txn_markers_lets_others_run_in_between(rig, ask):
-    rig.cluster.topics["wide"] = SimpleNamespace(partition_count=40)
-    rig.turns.charge(SHARE_US)
-    assert len(markers(ask, (8, True, [("wide", range(40))]))) == 40
-    assert len(rig.sink.written) == 40
-
-
-def list_transactions(ask, states=(), producer_ids=()):
-    answer = ask(LIST, 0, state_filters=list(states), producer_id_filters=list(producer_ids))
-    rows = {each.transactional_id: (each.producer_id, each.transaction_state) for each in answer.transaction_states}
-    return E(answer.error_code), rows, answer.unknown_state_filters
+PRODUCERS, LIST = 61, 66
 
 
 def pauses_of(monkeypatch):
@@ -70,15 +24,8 @@ def test_list_transactions_lets_others_in_between(rig, ask, monkeypatch):
         rig.producer(f"id-{number}")
     pauses = pauses_of(monkeypatch)
     monkeypatch.setattr("ottla.broker.api.list_transactions.ROW_US", SHARE_US / 2)
-    assert len(list_transactions(ask)[1]) == 20
+    assert len(ask(LIST, 0, state_filters=[], producer_id_filters=[]).transaction_states) == 20
     assert len(pauses) == 9  # between ten shares
-
-
-def test_list_transactions_leaves_out_ids_that_are_being_forgotten(rig, ask):
-    rig.producer()
-    rig.log_of("t").hold = True
-    rig.clock.advance(8 * 86_400_000)
-    assert list_transactions(ask) == (E.NONE, {}, [])
 
 
 def partition_of(count):

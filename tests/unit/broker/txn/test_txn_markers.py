@@ -1,36 +1,19 @@
-"""Marker fan-out: the effect of each answer of a partition, the budget of a turn, the back-off."""
+"""Marker fan-out: several answers of partitions at once, the budget of a turn, the back-off, durability.
+
+The effect of each answer is tested in `tests/tables`.
+"""
 
 import itertools
-import logging
 
 import pytest
 
 from ottla.broker.turns import SHARE_US
 from ottla.broker.txn import markers
-from ottla.broker.txn.markers import _NEXT
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 
 FOO, BAR = ("foo", 1), ("bar", 0)
-RETRIED = [
-    E.UNKNOWN_TOPIC_OR_PARTITION,
-    E.NOT_LEADER_OR_FOLLOWER,
-    E.NOT_ENOUGH_REPLICAS,
-    E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    E.REQUEST_TIMED_OUT,
-    E.KAFKA_STORAGE_ERROR,
-]
-DONE = [E.NONE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION]
 DROPPED = [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED]
-BUGS = [E.CORRUPT_MESSAGE, E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE, E.INVALID_REQUIRED_ACKS, E.INVALID_RECORD]
-LOG_ERRORS = [
-    E.UNKNOWN_TOPIC_OR_PARTITION,
-    E.NOT_ENOUGH_REPLICAS,
-    E.NOT_LEADER_OR_FOLLOWER,
-    E.KAFKA_STORAGE_ERROR,
-    E.MESSAGE_TOO_LARGE,
-    E.INVALID_PRODUCER_EPOCH,
-]
 
 
 def end_transaction(rig, *partitions, commit=True):
@@ -42,49 +25,6 @@ def end_transaction(rig, *partitions, commit=True):
 
 def where(rig):
     return [(topic, index) for topic, index, _ in rig.sink.written]
-
-
-@pytest.mark.parametrize("answer", RETRIED, ids=lambda error: error.name)
-def test_retried_until_the_partition_takes_its_marker(rig, answer):
-    rig.sink.answers[BAR] = [answer] * 3
-    producer = end_transaction(rig, FOO, BAR)
-    assert where(rig) == [FOO]
-    assert rig.state().status is S.PREPARE_COMMIT
-    assert rig.add("t", producer, FOO) is E.CONCURRENT_TRANSACTIONS
-    rig.clock.advance(20 + 40 + 79)
-    assert rig.state().status is S.PREPARE_COMMIT
-    rig.clock.advance(1)
-    assert where(rig) == [FOO, BAR]
-    assert rig.state().status is S.COMPLETE_COMMIT
-
-
-@pytest.mark.parametrize("answer", DONE, ids=lambda error: error.name)
-def test_done(rig, answer):
-    rig.sink.answers[BAR] = [answer]
-    end_transaction(rig, BAR)
-    assert rig.state().status is S.COMPLETE_COMMIT
-
-
-@pytest.mark.parametrize("answer", DROPPED, ids=lambda error: error.name)
-def test_dropped_with_a_warning(rig, answer, caplog):
-    rig.sink.answers[FOO] = [answer]
-    producer_id, epoch = end_transaction(rig, FOO, BAR)
-    assert where(rig) == [BAR]
-    assert rig.state().status is S.COMPLETE_COMMIT
-    assert rig.add("t", (producer_id, epoch), FOO) is E.NONE
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    said = record.getMessage()
-    for fact in (
-        "foo-1",
-        "commit marker of t ",
-        f"producer id {producer_id}",
-        f"epoch {epoch},",
-        "coordinator epoch 3",
-    ):
-        assert fact in said
-    assert answer.name in said
-    assert "`ottla txn orphans`" in said
 
 
 @pytest.mark.parametrize("answer", DROPPED, ids=lambda error: error.name)
@@ -104,56 +44,11 @@ def test_a_dropped_marker_does_not_stop_the_retry_of_another(rig):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-@pytest.mark.parametrize("answer", BUGS, ids=lambda error: error.name)
-def test_an_answer_that_should_not_be_is_an_error_in_the_log_and_tried_again(rig, answer, caplog):
-    rig.sink.answers[FOO] = [answer] * 3
-    end_transaction(rig, FOO, BAR)
-    assert where(rig) == [BAR]
-    rig.clock.advance(20 + 40 + 79)
-    assert rig.state().status is S.PREPARE_COMMIT
-    assert [(r.levelno, answer.name in r.getMessage()) for r in caplog.records] == [(logging.ERROR, True)]
-    rig.clock.advance(1)
-    assert where(rig) == [BAR, FOO]
-    assert rig.state().status is S.COMPLETE_COMMIT
-
-
-def test_every_answer_is_in_the_table_or_an_error(rig):
-    assert set(_NEXT) == {*RETRIED, *DONE, *DROPPED}
-    assert _NEXT.keys().isdisjoint(BUGS)
-
-
 def test_a_lasting_error_is_logged_once(rig, caplog):
     rig.sink.answers[FOO] = [E.CORRUPT_MESSAGE] * 9 + [E.INVALID_RECORD] * 9
     end_transaction(rig, FOO)
     rig.clock.advance(60_000)
     assert [r.getMessage().split(": ")[1].split()[0] for r in caplog.records] == ["CORRUPT_MESSAGE", "INVALID_RECORD"]
-    assert rig.state().status is S.COMPLETE_COMMIT
-
-
-@pytest.mark.parametrize("gone", [("deleted", 0), ("foo", 4)], ids=["topic", "partition"])
-def test_a_missing_topic_or_partition_needs_no_marker(rig, gone):
-    end_transaction(rig, gone, BAR)
-    assert where(rig) == [BAR]
-    assert rig.state().status is S.COMPLETE_COMMIT
-
-
-def test_a_topic_deleted_while_its_marker_is_retried_lets_the_transaction_end(rig):
-    rig.sink.answers[BAR] = [E.KAFKA_STORAGE_ERROR] * 99
-    end_transaction(rig, BAR)
-    rig.clock.advance(300)
-    assert rig.state().status is S.PREPARE_COMMIT
-    del rig.cluster.topics["bar"]
-    rig.clock.advance(1000)
-    assert rig.state().status is S.COMPLETE_COMMIT
-    assert where(rig) == []
-
-
-def test_a_leader_that_breaks_is_logged_and_tried_again(rig, caplog):
-    rig.sink.answers[FOO] = [OSError("no space left")]
-    end_transaction(rig, FOO, BAR)
-    assert "no space left" in caplog.text
-    rig.clock.advance(20)
-    assert where(rig) == [BAR, FOO]
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
@@ -166,25 +61,8 @@ def test_the_back_off_grows_to_one_second(rig):
     assert before - len(rig.sink.answers[FOO]) == 5
 
 
-@pytest.mark.parametrize("refusal", [E.NOT_ENOUGH_REPLICAS, E.MESSAGE_TOO_LARGE], ids=lambda error: error.name)
-def test_complete_is_tried_again_while_its_log_is_not_available(rig, refusal):
-    producer = rig.producer()
-    rig.add("t", producer, FOO)
-    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
-    rig.end("t", producer)
-    rig.log_of("t").refuse = refusal
-    rig.clock.advance(20)
-    assert where(rig) == [FOO]
-    assert rig.state().status is S.PREPARE_COMMIT
-    assert rig.add("t", producer, FOO) is E.CONCURRENT_TRANSACTIONS
-    rig.log_of("t").refuse = E.NONE
-    rig.clock.advance(40)
-    assert rig.state().status is S.COMPLETE_COMMIT
-    assert where(rig) == [FOO]
-
-
-@pytest.mark.parametrize("refusal", LOG_ERRORS, ids=lambda error: error.name)
-def test_complete_that_is_refused_follows_within_a_retry_period(rig, refusal):
+@pytest.mark.parametrize("refusal", [E.MESSAGE_TOO_LARGE, E.INVALID_PRODUCER_EPOCH], ids=lambda error: error.name)
+def test_complete_is_logged_again_after_an_error_that_no_log_should_give(rig, refusal):
     """Any error of a log that is online is retried: no other task would log Complete."""
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
     end_transaction(rig, FOO)
@@ -194,20 +72,6 @@ def test_complete_that_is_refused_follows_within_a_retry_period(rig, refusal):
     rig.clock.advance(1000)
     assert rig.state().status is S.COMPLETE_COMMIT
     assert where(rig) == [FOO]
-
-
-def test_complete_is_left_to_the_next_start_when_its_log_is_offline(rig, caplog):
-    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
-    producer = end_transaction(rig, FOO)
-    rig.log_of("t").refuse = E.KAFKA_STORAGE_ERROR
-    rig.log_of("t").offline = "storage failed"
-    rig.clock.advance(20)
-    assert "KAFKA_STORAGE_ERROR" in caplog.text
-    assert rig.clock.armed == 2  # the two housekeeping timers
-    assert rig.add("t", producer, FOO) is E.NOT_COORDINATOR
-    rig.log_of("t").offline = None
-    rig.restart()
-    assert rig.state().status is S.COMPLETE_COMMIT
 
 
 def test_complete_waits_for_its_durability(rig):

@@ -11,7 +11,6 @@ from ottla.broker.txn.values import TransactionState
 from ottla.protocol.batch import build_marker, iter_records
 from ottla.protocol.batch_header import read_header
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.metadata import delete_topic
 
 LEDGER = [("ledger", index) for index in range(4)]
 
@@ -24,16 +23,6 @@ def open_transaction(parts):
         assert parts.write(producer, 0, place).error is E.NONE
         assert parts.offsets(place) == (0, 1)
     return producer
-
-
-@pytest.mark.parametrize(("commit", "aborted"), [(True, []), (False, [(0, 0)])])
-def test_the_end_of_a_transaction_moves_the_stable_offset(parts, commit, aborted):
-    producer = open_transaction(parts)
-    assert parts.ask(parts.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
-    for place in LEDGER:
-        assert parts.offsets(place) == (2, 2)
-        found = parts.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
-        assert [(producer_id, first) for producer_id, first in found.aborted] == aborted
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -68,21 +57,6 @@ def test_a_kill_with_an_open_transaction_leaves_it_to_its_producer_or_its_timeou
     assert [parts.offsets(place) for place in LEDGER] == [(3, 3), (2, 2), (2, 2), (2, 2)]
     assert parts.ask(parts.coordinator.end("t", *producer, True, v2=False)).error is E.PRODUCER_FENCED
     assert parts.coordinator.verify("t", *producer, LEDGER[:1]) == [E.PRODUCER_FENCED]
-
-
-def test_producer_ids_are_not_handed_out_again_after_a_kill(parts):
-    first = [parts.ask(parts.coordinator.init_producer_id(None, 0)).producer_id for _ in range(3)]
-    parts.kill()
-    parts.start()
-    again = [parts.ask(parts.coordinator.init_producer_id(None, 0)).producer_id for _ in range(3)]
-    assert len({*first, *again}) == 6
-
-
-def test_a_topic_deleted_with_an_open_transaction_does_not_keep_it_from_ending(parts):
-    producer = open_transaction(parts)
-    delete_topic(parts.cluster, parts.cluster.topics["ledger"])
-    assert parts.ask(parts.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
-    assert parts.coordinator.describe("t").state.status is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize(

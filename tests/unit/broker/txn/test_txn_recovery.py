@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from ottla.broker.coordinator import loader
 from ottla.broker.turns import SHARE_US
 from ottla.broker.txn import housekeeping
 from ottla.broker.txn.log import encode_change, read_changes
@@ -44,23 +43,16 @@ def replay_logs(rig):
 
 
 @pytest.mark.parametrize(("commit", "complete"), OUTCOMES)
-@pytest.mark.parametrize("written", range(len(PARTITIONS) + 1))
-def test_a_crash_between_markers_is_finished_after_the_restart(rig, written, commit, complete):
+def test_a_crash_before_complete_is_durable_writes_all_markers_again(rig, commit, complete):
+    """The crashes between two markers are in `test_txn_on_real_logs.py`."""
     producer = open_transaction(rig)
-    for partition in PARTITIONS[written:]:
-        rig.sink.answers[partition] = [E.NOT_LEADER_OR_FOLLOWER] * 99
-    if written == len(PARTITIONS):
-        # All markers are there and Complete is not.
-        rig.sink.answers[PARTITIONS[-1]] = [E.NOT_LEADER_OR_FOLLOWER]
-        rig.end("t", producer, commit)
-        rig.log_of("t").hold = True
-        rig.clock.advance(20)
-    else:
-        rig.end("t", producer, commit)
-    assert len(rig.sink.written) == written
+    rig.sink.answers[PARTITIONS[-1]] = [E.NOT_LEADER_OR_FOLLOWER]
+    rig.end("t", producer, commit)
+    rig.log_of("t").hold = True
+    rig.clock.advance(20)
+    assert len(rig.sink.written) == len(PARTITIONS)
     assert rig.state().status in PREPARED
     rig.sink.written.clear()
-    rig.sink.answers.clear()
     for each in rig.cluster.logs:
         each.leader_epoch = 4
     rig.restart()
@@ -82,15 +74,6 @@ def test_a_crash_before_prepare_is_durable_leaves_the_transaction_open(rig, comm
     assert rig.sink.written == []
     assert rig.end("t", producer, commit).error is E.NONE
     assert rig.state().status is complete
-
-
-def test_a_crash_after_complete_writes_no_marker_again(rig):
-    producer = open_transaction(rig)
-    rig.end("t", producer)
-    rig.sink.written.clear()
-    rig.restart()
-    assert rig.sink.written == []
-    assert rig.end("t", producer).error is E.NONE
 
 
 def test_a_recovered_prepared_transaction_is_busy_until_its_markers_are_written(rig):
@@ -122,50 +105,13 @@ def test_a_deleted_partition_does_not_stop_recovery(rig):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-def test_requests_get_load_in_progress_while_their_shard_loads(rig, monkeypatch):
-    names = [f"id-{number}" for number in range(200)]
-    producers = {name: rig.producer(name) for name in names}
-    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
-    rig.restart()
-    assert rig.coordinator.loading
-    waiting = [name for name in names if rig.add(name, producers[name], ("foo", 0)) is E.COORDINATOR_LOAD_IN_PROGRESS]
-    assert waiting
-    name = waiting[-1]
-    assert rig.init(name).error is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert rig.end(name, producers[name]).error is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert rig.coordinator.verify(name, *producers[name], [("foo", 0)]) == [E.COORDINATOR_LOAD_IN_PROGRESS]
-    assert rig.coordinator.describe(name).error is E.COORDINATOR_LOAD_IN_PROGRESS
-    rig.clock.settle()
-    assert not rig.coordinator.loading
-    assert rig.add(name, producers[name], ("foo", 0)) is E.NONE
-    assert set(rig.durable()) == set(names)
-
-
-def test_a_log_that_breaks_while_it_is_read_has_no_coordinator_and_the_others_have(rig, caplog):
-    names = [f"id-{number}" for number in range(20)]
-    producers = {name: rig.producer(name) for name in names}
-    bad = rig.log_of("id-0")
-
-    def broken_scan(start):
-        yield bad.batches[0]
-        raise OSError("Input/output error")
-
-    bad.scan = broken_scan
-    rig.restart()
-    answers = {name: rig.add(name, producers[name], ("foo", 0)) for name in names}
-    assert set(answers.values()) == {E.NONE, E.NOT_COORDINATOR}
-    assert all((answer is E.NONE) != (rig.log_of(name) is bad) for name, answer in answers.items())
-    assert not rig.coordinator.loading
-    assert f"__transaction_state-{bad.index} cannot be loaded" in caplog.text
-
-
 def test_a_stopped_coordinator_writes_no_markers_and_no_records(rig, monkeypatch):
     names = [f"id-{number}" for number in range(100)]
     for name in names:
         rig.add(name, rig.producer(name, timeout_ms=1000), ("foo", 0))
     rig.sink.answers[("foo", 0)] = [E.NOT_LEADER_OR_FOLLOWER] * 30
     rig.clock.advance(9_999)
-    monkeypatch.setattr(housekeeping, "LOOKUP_US", SHARE_US / 8)
+    monkeypatch.setattr(housekeeping, "CHECK_ID_US", SHARE_US / 8)
     timer = min(rig.clock._timers)[2]
     scan, timer.callback = timer.callback, None
     rig.turns.event(scan)
@@ -176,18 +122,6 @@ def test_a_stopped_coordinator_writes_no_markers_and_no_records(rig, monkeypatch
     before = (len(rig.sink.written), [len(each.batches) for each in rig.cluster.logs])
     rig.clock.advance(10_000)
     assert (len(rig.sink.written), [len(each.batches) for each in rig.cluster.logs]) == before
-
-
-def test_a_stop_while_loading_ends_the_loading(rig, monkeypatch):
-    for number in range(100):
-        rig.producer(f"id-{number}")
-    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
-    rig.restart()
-    assert rig.coordinator.loading
-    rig.coordinator.stop()
-    rig.clock.settle()
-    assert rig.init("id-0").error in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NONE)
-    assert rig.coordinator.loading
 
 
 def test_records_of_unknown_kinds_are_skipped_with_a_warning(rig, caplog):

@@ -140,11 +140,6 @@ def test_each_transaction_has_an_epoch_and_sequences_of_its_own(client, parts):
     ]
 
 
-def test_produce_by_topic_id_adds_the_named_partition(client):
-    assert client.produce(LEDGER[0], version=13) is E.NONE
-    assert list(client.state.partitions) == LEDGER[:1]
-
-
 def test_an_unknown_topic_id_has_its_own_error_and_is_given_back(client):
     unknown = bytes(15) + b"\xff"
     (reply,) = client.begin_produce(*LEDGER[:2], version=13, by_id=unknown)
@@ -154,43 +149,6 @@ def test_an_unknown_topic_id_has_its_own_error_and_is_given_back(client):
     assert [row.error_code for row in topic.partition_responses] == [E.UNKNOWN_TOPIC_ID] * 2
     assert client.produce(("ledger", 9), version=13) is E.UNKNOWN_TOPIC_OR_PARTITION
     assert client.state.status is S.EMPTY
-
-
-@pytest.mark.parametrize(
-    ("version", "error"),
-    [(3, E.INVALID_TXN_STATE), (10, E.INVALID_TXN_STATE), (11, E.TRANSACTION_ABORTABLE), (12, E.NONE), (13, E.NONE)],
-)
-def test_produce_to_a_partition_that_was_not_added(client, version, error):
-    assert client.produce(LEDGER[0], version=version) is error
-
-
-@pytest.mark.parametrize(
-    ("version", "error"),
-    [(0, E.INVALID_TXN_STATE), (3, E.INVALID_TXN_STATE), (4, E.TRANSACTION_ABORTABLE), (5, E.NONE)],
-)
-def test_offsets_of_a_group_that_was_not_added(client, version, error):
-    assert client.commit_offset(version) is error
-    assert (OFFSETS in client.state.partitions) == (error is E.NONE)
-
-
-@pytest.mark.parametrize("version", [11, 12])
-def test_a_stale_epoch_and_a_wrong_id_have_one_error_in_each_generation(client, version):
-    old = client.producer[1]
-    assert client.produce(LEDGER[0]) is E.NONE
-    assert client.end() is E.NONE
-    for place in LEDGER[:2]:  # one where the log knows better, one where the coordinator does
-        assert client.produce(place, version=version, epoch=old) is E.INVALID_PRODUCER_EPOCH
-    assert client.produce(LEDGER[1], version=version, epoch=old + 2) is E.INVALID_PRODUCER_EPOCH
-    assert client.produce(LEDGER[1], version=version, producer_id=77) is E.INVALID_PRODUCER_ID_MAPPING
-
-
-@pytest.mark.parametrize("version", [3, 4, 5])
-def test_stale_offsets_have_one_error_in_each_generation(client, version):
-    old = client.producer[1]
-    assert client.commit_offset() is E.NONE
-    assert client.end() is E.NONE
-    assert client.commit_offset(version, epoch=old) is E.INVALID_PRODUCER_EPOCH
-    assert client.commit_offset(version, epoch=old + 2) is E.INVALID_PRODUCER_EPOCH
 
 
 def test_offsets_join_the_transaction_before_the_member_is_checked(client):
@@ -242,30 +200,6 @@ def test_produce_gives_up_after_a_while(client, parts):
     assert replies == []
     parts.clock.advance(1)
     assert decode_produce(replies) is E.CONCURRENT_TRANSACTIONS
-
-
-def test_produce_retries_for_100_ms_when_the_marker_wait_is_off(client, parts):
-    parts.kill()
-    parts.start(transaction_markers_wait_ms=0)
-    waiting_for_markers(parts, client)
-    parts.sink.hearing = 0
-    replies = client.begin_produce(LEDGER[0])
-    parts.clock.advance(99)
-    assert replies == []
-    parts.clock.advance(1)
-    assert decode_produce(replies) is E.CONCURRENT_TRANSACTIONS
-
-
-@pytest.mark.parametrize("version", [3, 11])
-def test_produce_of_the_first_generation_does_not_wait(client, parts, version):
-    waiting_for_markers(parts, client)
-    assert client.produce(LEDGER[2], version=version) is E.NOT_ENOUGH_REPLICAS
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_offsets_of_the_first_generation_do_not_wait_for_markers(client, parts, version):
-    waiting_for_markers(parts, client)
-    assert client.commit_offset(version) is E.CONCURRENT_TRANSACTIONS
 
 
 def test_offsets_wait_for_the_markers_of_the_transaction_before(client, parts):
@@ -330,57 +264,9 @@ def test_records_are_appended_after_the_partition_addition_is_durable(client, pa
     assert parts.offsets(LEDGER[0]) == (0, 1)
 
 
-def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_nothing(client, parts, monkeypatch):
-    slow = SlowLog(monkeypatch)
-    replies = client.begin_produce(LEDGER[0])
-    monkeypatch.undo()
-
-    # Durable. In the same turn, before the request continues, a second instance aborts the transaction.
-    def overtake():
-        slow.held.pop(0)()
-        parts.turns.start(parts.coordinator.init_producer_id("t", 60_000), lambda answer: None, parts.bugs.append)
-
-    parts.turns.event(overtake)
-    assert decode_produce(replies) in (E.INVALID_PRODUCER_EPOCH, E.CONCURRENT_TRANSACTIONS)
-    parts.clock.settle()
-    assert parts.markers(LEDGER[0]) == 1
-    assert parts.offsets(LEDGER[0]) == (1, 1)  # the marker alone: no record is outside a transaction
-
-
-def test_at_level_0_nothing_of_the_second_generation_is_begun(client, parts):
-    update_features(parts.cluster, [FeatureUpdate("transaction.version", 0, 2)])
-    assert client.produce(LEDGER[0]) is E.UNSUPPORTED_VERSION
-    assert client.commit_offset() is E.UNSUPPORTED_VERSION
-    assert client.end(commit=False) is E.UNSUPPORTED_VERSION
-    assert client.state.status is S.EMPTY
-    assert parts.coordinator.describe("t").error is E.NONE
-
-
-def test_a_transaction_prepared_before_a_downgrade_to_level_0_completes(client, parts):
-    assert client.produce(*LEDGER[:2]) is E.NONE
-    parts.sink.hearing = 1
-    assert client.end() is E.NONE
-    update_features(parts.cluster, [FeatureUpdate("transaction.version", 0, 2)])
-    parts.sink.hearing = -1
-    parts.clock.advance(1000)
-    assert client.state.status is S.COMPLETE_COMMIT
-    again = Client(parts)
-    assert again.producer == (client.producer[0], client.producer[1] + 1)
-    parts.kill()
-    parts.start()
-    assert again.state.producer_epoch == again.producer[1]
-
-
 def test_an_open_transaction_of_the_second_generation_times_out_at_level_0(client, parts):
     assert client.produce(LEDGER[0]) is E.NONE
     update_features(parts.cluster, [FeatureUpdate("transaction.version", 0, 2)])
     parts.clock.advance(90_000)
     assert client.state.status is S.COMPLETE_ABORT
     assert parts.offsets(LEDGER[0]) == (2, 2)
-
-
-def test_verification_that_is_turned_off_does_not_turn_off_the_adding(client, parts):
-    parts.context.config = type(parts.config)(transaction_partition_verification_enable=False)
-    assert client.produce(LEDGER[0]) is E.NONE
-    assert client.commit_offset() is E.NONE
-    assert set(client.state.partitions) == {LEDGER[0], OFFSETS}
