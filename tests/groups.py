@@ -10,6 +10,8 @@ A group runs in one process, one test after the other. A group is one of these:
 The longest groups begin first. The seeds are short and fill the end.
 """
 
+import re
+
 import pytest
 
 JVM, KERNELS, BROKERS = "jvm", "kernels", "brokers"
@@ -22,7 +24,7 @@ FILES_OF_JVM = (
     "tests/wire/broker/test_configs_act.py",
     "tests/wire/test_kafka_reads_ours.py",
 )
-CASES_OF_JVM = ("[apache]", "[apache-")  # of a file whose other cases are for Ottla
+CASE_OF_JVM = re.compile(r"[\[-]apache[]-]")  # of a file whose other cases are for Ottla
 FOLDERS = {"tests/audit/": KERNELS, "tests/scan/": KERNELS, "tests/wire/broker/": BROKERS}
 TURNS = (JVM, KERNELS, BROKERS)
 LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/")
@@ -31,7 +33,7 @@ SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
 
 def group_of(nodeid):
     """The group of a test, by the name that pytest gives it."""
-    if nodeid.startswith(FILES_OF_JVM) or any(case in nodeid for case in CASES_OF_JVM):
+    if nodeid.startswith(FILES_OF_JVM) or CASE_OF_JVM.search(nodeid):
         return JVM
     for folder, group in FOLDERS.items():
         if nodeid.startswith(folder):
