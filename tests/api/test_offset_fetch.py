@@ -79,6 +79,7 @@ def test_an_empty_list_or_an_unknown_group_has_no_offsets(broker, version):
     assert fetch(broker, version, []) == (E.NONE, [])
     rows = [(0, E.NONE, NOTHING)]
     assert fetch(broker, version, build_topics((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
+    assert {row.group_id for row in broker.call(K.LIST_GROUPS, 4, states_filter=[]).groups} == {GROUP, "other"}
 
 
 @pytest.mark.parametrize("require_stable", [False, True])
