@@ -452,8 +452,3 @@ def test_the_history_has_the_operations_of_clients(kafka_txn_producer, kafka_top
     assert done["send"]["mops"] == [["send", f"{kafka_topic}/0", "told", 0]]
     assert {"init", "end"} <= set(done)
     assert {event["api"] for event in ottla_broker.events()} >= {"InitProducerId", "Produce", "EndTxn"}
-
-
-def test_a_fault_that_cannot_be_is_refused_with_the_word_that_is_wrong(ottla_faults):
-    with pytest.raises(FaultError, match="did you mean EndTxn"):
-        ottla_faults.on("EndTx").hold()
