@@ -175,16 +175,6 @@ def test_api_versions_not_served_is_answered_in_version_0(rig, case):
     assert len(reply) == 16
 
 
-def test_sasl_requests_on_a_plain_listener_get_illegal_sasl_state(rig):
-    with rig.connect() as peer:
-        peer.send(sound(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
-        assert peer.reply(ApiKey.SASL_HANDSHAKE, 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        peer.send(sound(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=b"\0u\0p"))
-        assert peer.reply(ApiKey.SASL_AUTHENTICATE, 0).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        peer.send(LEGAL_METADATA)
-        assert peer.frame() is not CLOSED
-
-
 def software(name, version="1.0"):
     return sound(API_VERSIONS, 3, client_software_name=name, client_software_version=version)
 
