@@ -41,7 +41,7 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = Counter()
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
-    # A shell ignores SIGINT in a background command, nohup ignores SIGHUP, and every process of a test would inherit it.
+    # A shell ignores SIGINT in a background command, nohup ignores SIGHUP; processes of a test would inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

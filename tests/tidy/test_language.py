@@ -18,6 +18,11 @@ PARTICIPLES = re.compile(
     r"_*+(?!test_|is_|has_|can_|was_|are_)\w*(ed|told|said|shown|held|lent|made_up|kept|taken|given)"
 )
 VERBS = re.compile(r"(^|_)(need|feed|seed|speed|embed|proceed|exceed|shed)$")
+TEST_NAMES = re.compile(
+    r"test_((who|what|whose|whom|how|which|where|whoever|nobody|somebody|it|its|that|those|neither|nothing|everybody)_"
+    r"|(\w+_)?(tells?|told|nobody|somebody|everybody|whoever|whatever|anew|beside|behind|stands?|heard|hears?|strangers?"
+    r"|haunts?|owed|lent|lends?|seldom|says?|said|promis\w*)(_|$))"
+)
 CALLBACKS = {"buffer_updated", "data_received", "eof_received"}  # of asyncio
 
 DEFINITIONS = 4
@@ -73,8 +78,11 @@ def places(path):
             yield line, f"begin with a verb or a noun: {sentence}"
         elif riddle := RIDDLES.search(sentence):
             yield line, f"say it without “{riddle[0]}”: {sentence}"
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and is_participle(node):
-            yield line, f"name the function by a verb: {node.name}"
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if is_participle(node):
+                yield line, f"name the function by a verb: {node.name}"
+            if TEST_NAMES.match(node.name):
+                yield line, f"name the test by the behaviour that it asserts: {node.name}"
 
 
 def is_participle(node):

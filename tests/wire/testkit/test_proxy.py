@@ -136,7 +136,7 @@ def values(bootstrap, topic, count):
 @pytest.mark.parametrize(
     "write", one_at_hand_others_slow([write_with_kafka_python, write_with_confluent, write_with_aiokafka])
 )
-def test_a_client_stays_on_the_proxy_whatever_address_a_broker_returns(broker, topic, write):
+def test_a_client_stays_on_the_proxy_for_any_address_that_a_broker_returns(broker, topic, write):
     port = broker.bootstrap.rpartition(":")[2]
     with ProxyServer(f"localhost:{port}", advertised_host="localhost") as proxy:
         write(proxy.bootstrap, topic)
