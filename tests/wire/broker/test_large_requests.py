@@ -17,17 +17,17 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker(tmp_path_factory):
     data_dir = tmp_path_factory.mktemp("large") / "data"
-    served = Served(data_dir, "--override", f"queued.max.request.bytes={16 * MIB}").ready()
-    yield served
-    code = served.end()
-    _, log = served.process.communicate()
+    broker = Served(data_dir, "--override", f"queued.max.request.bytes={16 * MIB}").ready()
+    yield broker
+    code = broker.end()
+    _, log = broker.process.communicate()
     assert (code, "Traceback" in log) == (0, False)
 
 
-def connect(served):
-    return socket.create_connection(("127.0.0.1", served.port), timeout=EVENT_TIMEOUT_S)
+def connect(broker):
+    return socket.create_connection(("127.0.0.1", broker.port), timeout=EVENT_TIMEOUT_S)
 
 
 def large_produce(size_bytes):
@@ -48,13 +48,13 @@ def reply_number(client):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc for the memory of a process")
-def test_large_requests_wait_for_memory_and_are_all_answered(served):
-    with contextlib.closing(served.connect()) as healthy:
+def test_large_requests_wait_for_memory_and_are_all_answered(broker):
+    with contextlib.closing(broker.connect()) as healthy:
         create(healthy, "large")
-        before_mb = resident_mb(served)
+        before_mb = resident_mb(broker)
         request = large_produce(10 * MIB)
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(connect(served)) for _ in range(20)]
+            clients = [stack.enter_context(connect(broker)) for _ in range(20)]
             for client in clients:
                 client.sendall(request[: 60 * 1024])
             rest = [threading.Thread(target=client.sendall, args=(request[60 * 1024 :],)) for client in clients]
@@ -64,22 +64,22 @@ def test_large_requests_wait_for_memory_and_are_all_answered(served):
             assert [reply_number(client) for client in clients] == [7] * 20
             for thread in rest:
                 thread.join()
-            assert resident_mb(served) - before_mb < 60  # all of them have 200 MB
+            assert resident_mb(broker) - before_mb < 60  # all of them have 200 MB
 
 
-def test_thousands_of_pipelined_requests_are_answered_in_order(served):
-    with connect(served) as client:
+def test_thousands_of_pipelined_requests_are_answered_in_order(broker):
+    with connect(broker) as client:
         sender = threading.Thread(target=client.sendall, args=(b"".join(map(asks, range(5000))),))
         sender.start()
         assert [reply_number(client) for _ in range(5000)] == list(range(5000))
         sender.join()
 
 
-def test_200_half_frames_do_not_block_another_client(served):
+def test_200_half_frames_do_not_block_another_client(broker):
     with contextlib.ExitStack() as stack:
         for number in range(200):
-            client = stack.enter_context(connect(served))
+            client = stack.enter_context(connect(broker))
             client.sendall(asks(number)[: 1 + number % 12])
-        other = stack.enter_context(connect(served))
+        other = stack.enter_context(connect(broker))
         other.sendall(asks(9))
         assert reply_number(other) == 9
