@@ -126,21 +126,6 @@ def test_log_errors_are_returned_as_coordinator_errors(rig, refused, told):
     assert not rig.known
 
 
-def test_fetch_of_all_topics_shows_what_is_committed(rig):
-    commit(rig, rows=[ROW, ROW._replace(topic="u", partition=3)])
-    commit(rig, rows=[ROW._replace(offset=9), ROW._replace(partition=4)], producer=PRODUCER)
-    error, topics = fetch(rig.commits, "g", None, True)
-    assert not error
-    assert topics == [("t", [(0, (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1, -1, ""))]), ("u", [(3, (NONE, 5, 3, "m"))])]
-
-
-def test_fetch_answers_in_the_shape_of_the_request(rig):
-    commit(rig)
-    asked = [("t", [0, 0]), ("no-such-topic", []), ("t", [1])]
-    _, topics = fetch(rig.commits, "g", asked, False)
-    assert [(name, [index for index, _ in rows]) for name, rows in topics] == asked
-
-
 def test_group_that_only_an_aborted_transaction_made_is_known_also_after_a_restart(rig):
     commit(rig, producer=PRODUCER)
     rig.mark(7, commit=False)
