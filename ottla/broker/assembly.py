@@ -189,8 +189,9 @@ class Assembly:
         for partition in list(self.broker.cluster.partitions()):
             self._turns.charge(ROW_US)
             for forgotten in partition.log.remove_expired_producers(now_ms):
-                self._turns.charge((min(len(partition.log.producer_state), EXPIRY_SLICE) + 2 * forgotten) * LOOKUP_US)
-                await self._turns.yield_if_due()
+                await self._turns.spend(
+                    (min(len(partition.log.producer_state), EXPIRY_SLICE) + 2 * forgotten) * LOOKUP_US
+                )
             await self._turns.yield_if_due()
 
     def _apply_broker_configs(self) -> None:
@@ -210,8 +211,7 @@ class Assembly:
         while done is not self.broker.config:
             done = self.broker.config
             for name in list(self.broker.cluster.topics):
-                self._turns.charge(CONFIGURE_US)
-                await self._turns.yield_if_due()
+                await self._turns.spend(CONFIGURE_US)
                 topic = self.broker.cluster.topics.get(name)  # it may be deleted or replaced
                 if topic is not None:
                     self.broker.cluster.configure(topic)
@@ -228,8 +228,7 @@ class Assembly:
     async def _visit_connections(self, visit: Callable[[Connection], None]) -> None:
         """Call `visit` for every open connection, and yield when the turn budget is spent."""
         for connection in list(self.connections):
-            self._turns.charge(ROW_US)
-            await self._turns.yield_if_due()
+            await self._turns.spend(ROW_US)
             if connection in self.connections:
                 visit(connection)
 

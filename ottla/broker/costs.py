@@ -105,3 +105,57 @@ HASH_CHAR_US: Final = 0.1
 
 MARKER_US: Final = 30.0
 """Write one marker to a partition, with its effects there."""
+
+ACL_MATCH_US: Final = 1.0
+"""Compare one ACL entry with a filter."""
+
+CREDENTIAL_US: Final = 15.0
+"""Compute the three hashes of a SCRAM credential."""
+
+READ_CONFIG_US: Final = 2.0
+"""Read one config of a request."""
+
+DECIDE_CONFIG_US: Final = 1.0
+"""Decide a new value of one config."""
+
+READ_KEYSTORES_US: Final = 3_000.0
+"""Read the keystores of the listeners, to check whether they can be used."""
+
+LOG_DENIAL_US: Final = 30.0
+"""Log one denial: find the deciding entry and format the sentence."""
+
+RENAME_PARTITION_US: Final = 50.0
+"""Rename the directory of one partition for its deletion."""
+
+ENCODE_CONFIG_US: Final = 5.0
+"""Encode one config of a resource."""
+
+APPLY_CONFIG_US: Final = 1.0
+"""Apply one config."""
+
+APPLY_RECORD_US: Final = 1.0
+"""Apply one metadata record that was read before."""
+
+LOAD_ACL_US: Final = 5.0
+"""Add one ACL entry to the authorizer."""
+
+MEASURE_US: Final = 6.0
+"""Measure one request for its quota."""
+
+BATCH_HEADER_US: Final = 0.5
+"""Pass one batch by its header."""
+
+READ_HEADERS_US: Final = 30.0
+"""Read a window of batch headers once."""
+
+SYNC_PARTITION_US: Final = 5.0
+"""Pass the files of one partition to a sync."""
+
+COMPLETE_OFFSET_US: Final = 0.6
+"""Commit or drop one pending offset of an ended transaction."""
+
+OFFSET_PLACE_US: Final = 0.3
+"""Visit one topic-partition for which a group has an offset."""
+
+CHECK_ID_US: Final = 1.0
+"""Check whether the time of one transactional id is over."""

@@ -259,12 +259,9 @@ class Dispatcher:
 
     async def _handle_large_produce(self, api: Api, request: Request, body: memoryview) -> Reply:
         """Handle a large Produce. Its records are not copied; only its rows are decoded, in steps."""
-        turns = self._broker.turns
         found: list[ProduceBody] = []
         try:
-            for cost_us in produce_request_steps(request.api_version, body, found):
-                turns.charged_us += cost_us
-                await turns.yield_if_due()
+            await self._broker.turns.run_steps(produce_request_steps(request.api_version, body, found))
         except ProtocolError as error:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
@@ -287,8 +284,7 @@ class Dispatcher:
                 turns.charge(entries * FREED_ENTRY_US)
                 return message, trailing_bytes
             entries += STEP_ENTRIES
-            turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)
-            await turns.yield_if_due(self._decoding.leave)
+            await turns.spend(STEP_ENTRIES * REQUEST_ENTRY_US, self._decoding.leave)
 
 
 def _close_after_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:

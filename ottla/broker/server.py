@@ -194,8 +194,7 @@ class Server:
         steps = storage.open()
         for step in steps:
             assert isinstance(step, float)
-            turns.charge(step)
-            await turns.yield_if_due()
+            await turns.spend(step)
             if self.is_stopping and storage.logs.remaining.logs:
                 steps.close()
                 raise StartGivenUp

@@ -12,11 +12,11 @@ Rules
    event wakes many handlers, those beyond the turn budget resume in later turns.
 5. A handler whose connection is closed is discarded. It does no work while it is discarded; `Wait.on_discard` removes
    its registrations elsewhere.
-6. No work holds the event loop for long. Work whose size depends on a client or on the state is charged (`charge`, at
-   the costs of `costs.py`) and checks the turn budget after each piece (`await share()`). When the budget is spent, the
-   handler yields. All handlers that yielded get one budget together in each pass of the event loop, so new requests are
-   served first, and a thousand long requests take no more of a pass than one does. A small request does not yield at
-   all (except the first one of a connection), and one of middle size precedes those that have yielded often.
+6. No work holds the event loop for long. Work whose size depends on a client or on the state spends from the turn
+   budget for each piece (`await spend(cost_us)`, at the costs of `costs.py`). When the budget is spent, the handler
+   yields. All handlers that yielded get one budget together in each pass of the event loop, so new requests are served
+   first, and a thousand long requests take no more of a pass than one does. A small request does not yield at all
+   (except the first one of a connection), and one of middle size precedes those that have yielded often.
 """
 
 from collections import deque
@@ -368,11 +368,27 @@ class Turns:
             return None
         return Activity(self, coroutine, wait, on_result, on_bug)
 
-    async def yield_if_due(self, on_discard: Callable[[], None] | None = None) -> None:
-        """Continue at once while the turn budget lasts, in a later turn when it is spent.
+    async def spend(self, cost_us: float, on_discard: Callable[[], None] | None = None) -> None:
+        """Charge `cost_us` microseconds of CPU. Continue at once while the turn budget lasts, else in a later turn.
 
-        Every loop whose length depends on a client or on the state charges for each item and awaits this.
+        Every loop whose length depends on a client or on the state awaits this for each item.
         """
+        self.charged_us += cost_us
+        if self.must_yield:
+            await self.pause(on_discard)
+
+    async def run_steps(self, steps: Generator[float, None, R]) -> R:
+        """Run a generator that yields the microseconds of each step, and return its result."""
+        while True:
+            try:
+                cost_us = next(steps)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            await self.spend(cost_us)
+
+    async def yield_if_due(self, on_discard: Callable[[], None] | None = None) -> None:
+        """Like `spend`, after work that was charged elsewhere."""
         if self.must_yield:
             await self.pause(on_discard)
 

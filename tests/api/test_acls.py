@@ -6,8 +6,8 @@ import pytest
 
 from ottla.broker.api.acls import MOST_CHANGED
 from ottla.broker.assembly import Assembly
-from ottla.broker.cluster.controller import APPLY_US
 from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.costs import APPLY_CONFIG_US
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
@@ -20,7 +20,7 @@ TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLU
 READ, WRITE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
 VERSIONS = (1, 2, 3)
-IN_FORCE_US = MOST_CHANGED * APPLY_US
+IN_FORCE_US = MOST_CHANGED * APPLY_CONFIG_US
 """All entries of a request come into force in one step, or none."""
 
 

@@ -23,7 +23,7 @@ COMPARISONS = {
 ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.BitAnd: "|", ast.BitOr: "&", ast.LShift: ">>"}
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 LOGGED = ("log.", "_log.", "logging.", "warnings.")
-UNSEEN = ("__slots__", "__all__", "charge", "_US", "cost_us", "AT_ONCE", "MOST_", "_BYTES", "TypeVar")
+UNSEEN = ("__slots__", "__all__", "charge", "spend", "_US", "cost_us", "AT_ONCE", "MOST_", "_BYTES", "TypeVar")
 OF_TYPES = ("annotation", "returns", "decorator_list", "bases", "type_params")
 
 Change = tuple[str, ast.AST, str]

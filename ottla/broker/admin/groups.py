@@ -91,8 +91,7 @@ def groups_route(broker: Broker) -> Route:
         for metadata in chosen:
             for key in metadata.offsets.some_places(MOST_OFFSETS):
                 pending.update(producer_id for producer_id, _ in islice(metadata.offsets.pending(key), MOST_PENDING))
-            broker.turns.charge(MOST_OFFSETS * LOOKUP_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(MOST_OFFSETS * LOOKUP_US)
         owners = await owners_of(broker, pending)
         rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
         for metadata in chosen:
@@ -109,8 +108,7 @@ def groups_route(broker: Broker) -> Route:
 async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[str], GroupMetadata]:
     found: SmallestRows[tuple[str], GroupMetadata] = SmallestRows(limit)
     for metadata in broker.groups.list_groups()[1]:
-        broker.turns.charge(2 * LOOKUP_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(2 * LOOKUP_US)
         group_id = metadata.group.group_id
         if not metadata.ending and group_id.startswith(prefix):
             found.add((group_id,), metadata)

@@ -341,8 +341,7 @@ class HttpConnection(StreamProtocol):
         most_bytes = CHUNK_BYTES if b"transfer-encoding" in headers else PIECE_BYTES
         data = bytearray()
         while True:
-            self._turns.charge(EVENT_US)
-            await self._turns.yield_if_due()
+            await self._turns.spend(EVENT_US)
             event = self._next_event()
             if event is h11.NEED_DATA:
                 if self._http.they_are_waiting_for_100_continue:
@@ -362,8 +361,7 @@ class HttpConnection(StreamProtocol):
         try:
             steps = read_json(data.decode())
             while True:
-                self._turns.charge(next(steps))
-                await self._turns.yield_if_due()
+                await self._turns.spend(next(steps))
         except StopIteration as end:
             return end.value
         except UnicodeDecodeError:
@@ -443,8 +441,7 @@ class HttpConnection(StreamProtocol):
             if len(tokens) == TOKENS:
                 pieces.append("".join(tokens).encode())
                 tokens.clear()
-                self._turns.charge(TOKENS * TOKEN_US)
-                await self._turns.yield_if_due()
+                await self._turns.spend(TOKENS * TOKEN_US)
         tokens.append("\n")
         pieces.append("".join(tokens).encode())
         return pieces

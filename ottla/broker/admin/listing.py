@@ -78,8 +78,7 @@ class JsonRows:
         if len(self._pieces) > 1:
             self._pieces.append(b",")
         self._pieces.append(encode_json(row))
-        self._turns.charge(ROW_JSON_US + items * ITEM_US)
-        await self._turns.yield_if_due()
+        await self._turns.spend(ROW_JSON_US + items * ITEM_US)
 
     def finish(self, **more: Any) -> AdminResponse:
         """Return the reply, with these fields after the rows."""

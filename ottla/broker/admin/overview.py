@@ -120,8 +120,7 @@ class Overview:
             return
         self._summed_ms, total = now_ms, 0
         for partition in list(self._broker.cluster.partitions()):
-            self._broker.turns.charge(2 * LOOKUP_US)
-            await self._broker.turns.yield_if_due()
+            await self._broker.turns.spend(2 * LOOKUP_US)
             total += partition.log.size_bytes
         self._logs_bytes = total
 

@@ -99,13 +99,11 @@ async def _found(
     cluster, turns = broker.cluster, broker.turns
     for topic in list(cluster.topics):
         if not topic.startswith(prefix):
-            turns.charge(LOOKUP_US)
-            await turns.yield_if_due()
+            await turns.spend(LOOKUP_US)
             continue
         known = cluster.topics.get(topic)
         for index in range(0 if known is None else known.partition_count):
-            turns.charge(5 * LOOKUP_US)
-            await turns.yield_if_due()
+            await turns.spend(5 * LOOKUP_US)
             if cluster.is_unopened(topic, index):
                 unopened += 1
                 continue
@@ -124,8 +122,7 @@ async def owners_of(broker: Broker, producer_ids: set[int]) -> dict[int, tuple[s
             if len(owners) == len(producer_ids):
                 return owners
             for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
-                broker.turns.charge(2 * LOOKUP_US)
-                await broker.turns.yield_if_due()
+                await broker.turns.spend(2 * LOOKUP_US)
                 state = shard.states.get(transactional_id)
                 if state is not None and state.producer_id in producer_ids:
                     owners[state.producer_id] = transactional_id, state.start_ms

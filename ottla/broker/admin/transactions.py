@@ -93,8 +93,7 @@ async def _found(
     for shard in broker.transactions.shards():
         # A prepared transaction has transient state too: its markers.
         for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
-            broker.turns.charge(5 * LOOKUP_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(5 * LOOKUP_US)
             state = shard.states.get(transactional_id)
             if state is None or not keep(transactional_id):
                 continue

@@ -122,8 +122,7 @@ async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransactio
     found = []
     for shard in broker.transactions.shards():
         for transactional_id in list(shard.states) if producer_ids else ():
-            broker.turns.charge(2 * LOOKUP_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(2 * LOOKUP_US)
             state = shard.states.get(transactional_id)
             if state is None or state.producer_id not in producer_ids:
                 continue

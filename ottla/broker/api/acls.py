@@ -16,8 +16,6 @@ ALTER: Final = Need(AclOperation.ALTER, ResourceType.CLUSTER, ErrorCode.CLUSTER_
 DESCRIBE: Final = Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 MOST_CHANGED: Final = 10_000
 """The entries that one request may create or delete (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
-MATCH_US: Final = 1.0
-"""The cost of comparing one entry with a filter."""
 _ANY: Final = 1
 
 

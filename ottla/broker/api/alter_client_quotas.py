@@ -70,8 +70,7 @@ async def _alter(
                 outcomes[entity] = decided
             else:
                 records += decided
-            broker.turns.charge(ROW_US + len(ops) * ROW_US + len(entity) * LOOKUP_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(ROW_US + len(ops) * ROW_US + len(entity) * LOOKUP_US)
         if len(records) > MOST_RECORDS:
             outcomes.update(dict.fromkeys(rows, _EXCESSIVE))
             return ()

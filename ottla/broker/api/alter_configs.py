@@ -5,9 +5,10 @@ Version notes: 2 is flexible. IncrementalAlterConfigs replaces this API (KIP-339
 
 from typing import Any
 
-from ottla.broker.api.altering import CONFIG_US, Resource, answer
+from ottla.broker.api.altering import Resource, answer
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.config.altered import replace
+from ottla.broker.costs import READ_CONFIG_US
 from ottla.broker.turns import Turns
 
 
@@ -26,8 +27,7 @@ async def _resource(turns: Turns, resource: Any) -> Resource:
             without_value.append(config.name)
         else:
             given[config.name] = config.value
-        turns.charge(CONFIG_US)
-        await turns.yield_if_due()
+        await turns.spend(READ_CONFIG_US)
     return Resource(
         resource.resource_type,
         resource.resource_name,

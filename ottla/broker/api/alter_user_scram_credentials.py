@@ -18,7 +18,7 @@ from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
 from ottla.broker.cluster.features import METADATA_FEATURE
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import CREDENTIAL_US, ROW_US
 from ottla.broker.security.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -40,8 +40,6 @@ NEEDS: Final = (_ALTER,)
 _METADATA_VERSION: Final = 11
 """`MetadataVersion.isScramSupported`: 3.5-IV2."""
 _CHANGED_AT_ONCE: Final = 1_000
-_CREDENTIAL_US: Final = 15.0
-"""The cost of the three hashes of a credential."""
 _TWICE: Final = ApiError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 _UNKNOWN: Final = ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 _ABSENT: Final = ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
@@ -86,8 +84,7 @@ async def _alter(broker: Broker, rows: Sequence[_Row], twice: Collection[str], o
                 outcomes[row.name] = _TWICE
             else:
                 records.append(decided)
-            broker.turns.charge(ROW_US + _CREDENTIAL_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(ROW_US + CREDENTIAL_US)
         return records
 
     for start in range(0, len(rows), _CHANGED_AT_ONCE):

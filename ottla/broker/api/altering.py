@@ -14,7 +14,7 @@ from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.config.dynamic import in_force
 from ottla.broker.config.tls import of_listener
-from ottla.broker.costs import CHANGE_US
+from ottla.broker.costs import CHANGE_US, DECIDE_CONFIG_US, READ_KEYSTORES_US
 from ottla.broker.turns import Handler, Turns
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ApiError, ErrorCode
@@ -31,12 +31,6 @@ from ottla.protocol.topic_names import detect_invalid_topic
 _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
 _NEEDS: Final = config_needs(AclOperation.ALTER_CONFIGS)
 NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
-CONFIG_US: Final = 2.0
-"""Read one config of a request."""
-TLS_US: Final = 3_000.0
-"""Read the keystores of the listeners to check whether they can be used."""
-DECIDE_US: Final = 1.0
-"""Decide a new value of one config."""
 _OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
@@ -101,12 +95,11 @@ async def _alter(
             outcome = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
             outcome, records = _decide(broker, request, await read(broker.turns, row))
-            broker.turns.charge(len(records) * DECIDE_US)
+            broker.turns.charge(len(records) * DECIDE_CONFIG_US)
             if records and not validate_only:
                 await broker.cluster.controller.alter_configs(records)
         outcomes.append(outcome)
-        broker.turns.charge(CHANGE_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(CHANGE_US)
 
 
 def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
@@ -172,7 +165,7 @@ def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiEr
 def _tls_problem(broker: Broker, name: str, values: Mapping[str, str | None]) -> str:
     """Return the reason why the listeners cannot use these configs, or an empty string. With unusable configs
     clients could not connect any more."""
-    broker.turns.charge(TLS_US)
+    broker.turns.charge(READ_KEYSTORES_US)
     node_id, image = broker.cluster.node_id, broker.cluster.image
     configs = {**image.broker_configs, name: {key: value for key, value in values.items() if value is not None}}
     return broker.tls_problem(in_force(broker.config.static or broker.config, node_id, configs))

@@ -55,8 +55,7 @@ class _Creating:
         turns, controller = self._broker.turns, self._broker.cluster.controller
         made: dict[tuple[int | str, ...], AccessControlEntryRecord] = {}
         for row in self._creations:
-            turns.charge(ROW_US)
-            await turns.yield_if_due()
+            await turns.spend(ROW_US)
             entry = _entry(row, controller.new_id())
             problem = entry_problem(entry)
             self._outcomes.append(ApiError(ErrorCode.INVALID_REQUEST, problem) if problem else ApiError())

@@ -79,8 +79,7 @@ class _Adding:
                 self._left -= item.count - topic.partition_count
                 if not self._validate_only:
                     await cluster.controller.add_partitions(topic, item.count)
-            turns.charge(CHANGE_US)
-            await turns.yield_if_due()
+            await turns.spend(CHANGE_US)
 
 
 def _refuse(node_id: int, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:

@@ -88,8 +88,7 @@ async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Containe
         count += 0 if topic.name in refused else _partition_count(broker, topic)
         if count > MAX_PARTITIONS:
             return True
-        broker.turns.charge(ROW_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(ROW_US)
     return False
 
 
@@ -115,8 +114,7 @@ async def _create(
         else:
             count = _partition_count(broker, topic)
             outcomes[topic.name] = await broker.cluster.controller.create_topic(topic.name, count, _own(topic))
-        broker.turns.charge(CHANGE_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(CHANGE_US)
 
 
 def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiError | bytes) -> None:

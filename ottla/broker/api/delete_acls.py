@@ -8,11 +8,11 @@ No more than 10,000 entries are listed: filters that match more have INVALID_REQ
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.broker.api.acls import ALTER, MATCH_US, MOST_CHANGED, filter_of, refusal
+from ottla.broker.api.acls import ALTER, MOST_CHANGED, filter_of, refusal
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import ACL_MATCH_US, ROW_US
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
@@ -65,8 +65,7 @@ class _Deleting:
         removed: dict[bytes, None] = {}
         turns = self._broker.turns
         for row in self._filters:
-            turns.charge(ROW_US)
-            await turns.yield_if_due()
+            await turns.spend(ROW_US)
             outcome, entries = await self._find_matches(row, left)
             left -= len(entries)
             removed |= dict.fromkeys(entry.id for entry in entries)
@@ -81,8 +80,7 @@ class _Deleting:
             return ApiError(ErrorCode.INVALID_REQUEST, acl_filter.problem), ()
         entries = []
         for entry in self._broker.cluster.image.acls.values():
-            turns.charge(MATCH_US)
-            await turns.yield_if_due()
+            await turns.spend(ACL_MATCH_US)
             if acl_filter.matches(entry):
                 entries.append(entry)
                 if len(entries) > most:

@@ -100,8 +100,7 @@ class _Deleting:
                     self._broker.cluster.controller.delete_topic(topic)
                     self._deleted.add(topic.topic_id)
             self._outcomes[each] = outcome
-            self._broker.turns.charge(CHANGE_US)
-            await self._broker.turns.yield_if_due()
+            await self._broker.turns.spend(CHANGE_US)
 
     def _name_of(self, key: NameOrId) -> str | None:
         """Return the name of the topic, or None if its id is unknown."""

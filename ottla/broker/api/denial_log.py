@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.fencing_log import sender_fields
+from ottla.broker.costs import LOG_DENIAL_US
 from ottla.broker.events import shorten
 from ottla.broker.log_limiter import describe_repeats
 from ottla.broker.security.acl import AclAuthorizer, Decision
@@ -20,8 +21,6 @@ from ottla.protocol.api_keys import ApiKey
 
 log = logging.getLogger(__name__)
 
-LOG_US: Final = 30.0
-"""Log one denial: find the deciding entry and format the sentence."""
 _FIELDS: Final[dict[int, str]] = {
     ResourceType.TOPIC: "topic",
     ResourceType.GROUP: "group",
@@ -44,7 +43,7 @@ class DenialLog:
         times = self._denials.times(denial, broker.clock.monotonic_ms())
         if not times and broker.events is None:
             return
-        broker.turns.charge(LOG_US)
+        broker.turns.charge(LOG_DENIAL_US)
         sentence = _sentence(denial, request, self._authorizer.why(*denial[:4], name))
         if broker.events is not None:
             api, transactional_id = ApiKey(request.api_key).title, sender_fields(request.body).get("transactional_id")

@@ -4,9 +4,10 @@ Version notes: 2 is flexible; 3 knows the resource type USER. A filter with an u
 closes the connection or answers with no entry. Among very many entries a pattern may occur more than once.
 """
 
-from ottla.broker.api.acls import DESCRIBE, MATCH_US, filter_of, refusal
+from ottla.broker.api.acls import DESCRIBE, filter_of, refusal
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encode_reply
+from ottla.broker.costs import ACL_MATCH_US
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
@@ -30,8 +31,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     patterns: dict[_Pattern, list[AccessControlEntryRecord]] = {}
     count = 0
     for entry in list(broker.cluster.image.acls.values()):
-        broker.turns.charge(MATCH_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(ACL_MATCH_US)
         if not acl_filter.matches(entry):
             continue
         patterns.setdefault((entry.resource_type, entry.resource_name, entry.pattern_type), []).append(entry)

@@ -32,8 +32,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for entity, values in list(broker.cluster.image.client_quotas.items()):
         if quota_filter.matches(entity):
             await entries.add(entity, list(values.items()))
-        broker.turns.charge(5 * LOOKUP_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(5 * LOOKUP_US)
     return reply.finish(error_code=ErrorCode.NONE, error_message="", entries=entries)
 
 

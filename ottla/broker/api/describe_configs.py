@@ -34,8 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         keys = frozenset(row.configuration_keys or ())
         configs = reply.rows("results", "configs")
         for entry in entries:
-            broker.turns.charge(CONFIG_ENTRY_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(CONFIG_ENTRY_US)
             if not keys or entry.name in keys:
                 await configs.add(
                     name=entry.name,

@@ -29,8 +29,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         broker.turns.charge(ROW_US)
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
-            broker.turns.charge(ROW_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(ROW_US)
             size_bytes = await broker.cluster.size_bytes(name, index)
             if size_bytes is not None:
                 await partitions.add(index, size_bytes, 0, False)
@@ -53,6 +52,5 @@ async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[i
     requested: dict[str, dict[int, None]] = {}
     for topic in request.body.topics:
         requested.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
-        broker.turns.charge(ROW_US + len(topic.partitions) * LOOKUP_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(ROW_US + len(topic.partitions) * LOOKUP_US)
     return dict(requested)

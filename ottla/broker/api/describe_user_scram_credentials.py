@@ -56,6 +56,5 @@ async def _list_users(broker: Broker) -> dict[str, None]:
     for start in range(0, len(keys), _AT_ONCE):
         some = keys[start : start + _AT_ONCE]
         everybody.update((name, None) for name, _ in some)
-        broker.turns.charge(len(some) * LOOKUP_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(len(some) * LOOKUP_US)
     return everybody

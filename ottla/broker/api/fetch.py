@@ -114,8 +114,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         _count(broker, topics)
     parts: list[Any] = []  # buffers, and slices of files from the partitions
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
-        turns.charged_us += cost_us
-        await turns.yield_if_due()
+        await turns.spend(cost_us)
     return Encoded(parts)
 
 

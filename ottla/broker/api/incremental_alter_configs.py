@@ -5,9 +5,10 @@ Version notes: 1 is flexible.
 
 from typing import Any
 
-from ottla.broker.api.altering import CONFIG_US, Resource, answer
+from ottla.broker.api.altering import Resource, answer
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.config.altered import Change, Operation, alter
+from ottla.broker.costs import READ_CONFIG_US
 from ottla.broker.turns import Turns
 
 _OPERATIONS = {operation.value: operation for operation in Operation}
@@ -30,8 +31,7 @@ async def _resource(turns: Turns, resource: Any) -> Resource:
         if config.value is None and operation is not Operation.DELETE:
             without_value.append(config.name)
         changes.append(Change(config.name, operation, config.value))
-        turns.charge(CONFIG_US)
-        await turns.yield_if_due()
+        await turns.spend(READ_CONFIG_US)
     return Resource(
         resource.resource_type,
         resource.resource_name,

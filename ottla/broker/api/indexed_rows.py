@@ -27,8 +27,7 @@ async def index_rows(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K])
             twice.add(name)
         else:
             first[name] = row
-        turns.charge(ROW_US)
-        await turns.yield_if_due()
+        await turns.spend(ROW_US)
     return IndexedRows(first, twice)
 
 
@@ -37,6 +36,5 @@ async def index_last_rows(turns: Turns, rows: Iterable[R], name_of: Callable[[R]
     last: dict[K, R] = {}
     for row in rows:
         last[name_of(row)] = row
-        turns.charge(ROW_US)
-        await turns.yield_if_due()
+        await turns.spend(ROW_US)
     return last

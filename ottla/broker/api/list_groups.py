@@ -30,6 +30,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if (not states or state.lower() in states) and (sees_all or broker.may(request, _DESCRIBE, group_id)):
             await groups.add(group_id, metadata.group.protocol_type or "", state)
         else:
-            broker.turns.charge(REPLY_ROW_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(REPLY_ROW_US)
     return reply.finish(error_code=error, groups=groups)

@@ -201,5 +201,4 @@ async def _create(
                 refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client retries
             else:
                 await cluster.controller.create_topic(name, cluster.default_partitions, {})
-        broker.turns.charge(CHANGE_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(CHANGE_US)

@@ -71,8 +71,7 @@ async def refused_rows(broker: Broker, topics: Sequence[Any], error: ErrorCode) 
     rows: Rows = []
     for topic in topics:
         rows.append((topic.name, [(row.partition_index, error) for row in topic.partitions]))
-        broker.turns.charge(ROW_US + len(topic.partitions) * LOOKUP_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(ROW_US + len(topic.partitions) * LOOKUP_US)
     return rows
 
 

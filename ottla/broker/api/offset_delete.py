@@ -34,8 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         is_refused = name in refused
         requested.append((name, indexes, _READ.error if is_refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         known.append((name, [] if is_refused else [index for index in indexes if exists(name, index)]))
-        broker.turns.charge((1 + len(indexes)) * ROW_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend((1 + len(indexes)) * ROW_US)
     error, errors = await broker.groups.deletion.delete_offsets(body.group_id, known)
     error = error or await durability.wait_group_durable(broker, body.group_id)
     if error:
@@ -45,6 +44,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
         outcomes = dict(zip(known_indexes, known_errors, strict=True))
         rows = [(index, outcomes.get(index, absent)) for index in dict.fromkeys(indexes)]
         topics.append((name, rows))
-        broker.turns.charge(ROW_US + len(indexes) * LOOKUP_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(ROW_US + len(indexes) * LOOKUP_US)
     return await with_tables(broker, request, "topics", "partitions", topics)

@@ -113,5 +113,4 @@ class _Answer:
         return requested
 
     async def _charge_row(self) -> None:
-        self._broker.turns.charge(REPLY_ROW_US)
-        await self._broker.turns.yield_if_due()
+        await self._broker.turns.spend(REPLY_ROW_US)

@@ -266,8 +266,7 @@ async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[T
     places: list[TopicPartition] = []
     owner = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     for write in writes:
-        broker.turns.charged_us += ROW_US
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(ROW_US)
         header = _transactional_header(write)
         if header is None or write.error:
             continue

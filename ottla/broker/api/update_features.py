@@ -36,8 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for update in (await index_last_rows(broker.turns, body.feature_updates, lambda update: update.feature)).values():
         upgrade_type = update.upgrade_type if version >= 1 else UpgradeType.UPGRADE
         updates.append(FeatureUpdate(update.feature, update.max_version_level, upgrade_type))
-        broker.turns.charge(ROW_US)
-        await broker.turns.yield_if_due()
+        await broker.turns.spend(ROW_US)
     try:
         problem = await cluster.controller.update_features(updates, version >= 1 and body.validate_only)
     except OSError as failure:

@@ -47,15 +47,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
         topics = results.setdefault(row.producer_id, {})
         broker.turns.charge(LOOKUP_US)
         for topic in row.topics:
-            broker.turns.charge(LOOKUP_US)
-            await broker.turns.yield_if_due()
+            await broker.turns.spend(LOOKUP_US)
             if not topic.partition_indexes:
                 continue
             errors = topics.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partition_indexes):
                 errors[index] = await _write(broker, topic.name, index, marker) if may else _ACT.error
-                broker.turns.charge(MARKER_US)
-                await broker.turns.yield_if_due()
+                await broker.turns.spend(MARKER_US)
         await broker.turns.yield_if_due()
     await _flush(broker, results)
     return await _reply(broker, request, results)
@@ -70,8 +68,7 @@ async def _flush(broker: Broker, results: Results) -> None:
                     wait: Wait[ErrorCode] = Wait(broker.turns)
                     broker.transactions.sink.when_durable(name, index, wait.wake)
                     errors[index] = await wait
-                broker.turns.charge(LOOKUP_US)
-                await broker.turns.yield_if_due()
+                await broker.turns.spend(LOOKUP_US)
 
 
 async def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:

@@ -25,7 +25,7 @@ from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, Top
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.name_locks import NameLock, NameLocks
 from ottla.broker.config.loggable import loggable_value
-from ottla.broker.costs import CONFIGURE_US
+from ottla.broker.costs import APPLY_CONFIG_US, CONFIGURE_US, ENCODE_CONFIG_US, RENAME_PARTITION_US
 from ottla.broker.security.changes import describe_change
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.checkpoints import encode_id
@@ -64,11 +64,6 @@ PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
 CHANGED_AT_ONCE: Final = 50
 """Most topics or other resources of one request that change together. All changes of one sync are applied in one step:
 some 15 us for a created or deleted topic, `CONFIGURE_US` at most for one with changed configs."""
-RENAME_US: Final = 50.0
-CONFIG_US: Final = 5.0
-"""Cost of encoding one config of a resource."""
-APPLY_US: Final = 1.0
-"""Cost of applying one config."""
 _PARTITIONS_AT_ONCE: Final = 500
 _CONFIGS_AT_ONCE: Final = 200
 _SECURITY_AT_ONCE: Final = 200
@@ -241,8 +236,7 @@ class Controller:
         for start in range(0, len(indexes), _PARTITIONS_AT_ONCE):
             some = indexes[start : start + _PARTITIONS_AT_ONCE]
             batch.add(encode_partition_records(first, some))
-            self.turns.charge(len(some) * RECORD_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * RECORD_US)
 
     def _new_partition(self, topic_id: bytes) -> PartitionRecord:
         me, directory_id = (self._node_id,), self._directory_id()
@@ -279,8 +273,7 @@ class Controller:
         renamed: list[str] = []
         for index in indexes:
             renamed += self._partitions.rename_for_deletion(topic, index)
-            self.turns.charge(RENAME_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(RENAME_PARTITION_US)
         self._partitions.delete_later(renamed)
         self._removing.pop(topic.topic_id, None)
         await lock.wait
@@ -299,11 +292,10 @@ class Controller:
         for start in range(0, len(changes), _CONFIGS_AT_ONCE):
             some = changes[start : start + _CONFIGS_AT_ONCE]
             batch.add([encode_metadata_record(record) for record in some])
-            self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * ENCODE_CONFIG_US)
 
         def apply() -> None:
-            self.turns.charge(len(changes) * APPLY_US)
+            self.turns.charge(len(changes) * APPLY_CONFIG_US)
             for change in changes:
                 self._image.apply(change)
             for name in dict.fromkeys(each.resource_name for each in changes if each.resource_type == TOPIC_RESOURCE):
@@ -345,11 +337,10 @@ class Controller:
         for start in range(0, len(records), _SECURITY_AT_ONCE):
             some = records[start : start + _SECURITY_AT_ONCE]
             batch.add([encode_metadata_record(record) for record in some])
-            self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * ENCODE_CONFIG_US)
 
         def apply() -> None:
-            self.turns.charge(len(records) * APPLY_US)
+            self.turns.charge(len(records) * APPLY_CONFIG_US)
             listed = ", ".join(describe_change(record, self._image.acls) for record in records[:_LISTED])
             more = f" (and {len(records) - _LISTED} more)" if len(records) > _LISTED else ""
             for record in records:
@@ -364,8 +355,7 @@ class Controller:
             some = records[start : start + _SECURITY_AT_ONCE]
             for listener in self.on_security_changed:
                 listener(some)
-            self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.yield_if_due()
+            await self.turns.spend(len(some) * ENCODE_CONFIG_US)
 
     # --- features and producer ids --------------------------------------------------------------------------------
 

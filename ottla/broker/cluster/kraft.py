@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.broker.cluster.image import CONFIGURED, MetadataImage
-from ottla.broker.costs import STATE_RECORD_US
+from ottla.broker.costs import APPLY_RECORD_US, STATE_RECORD_US
 from ottla.protocol.batch_header import BatchHeader, crc_is_valid, iter_batches
 from ottla.protocol.checkpoints import LAST_INT
 from ottla.protocol.errors import ProtocolError
@@ -54,8 +54,6 @@ RECORD_TYPES: Final = {
 NO_OP: Final = 20
 RECORDS_AT_ONCE: Final = 200
 """Records of a batch that are read in one step; the batches of Kafka's snapshots have up to 8 MiB."""
-APPLY_US: Final = 1.0
-"""Cost of applying one record that was read before."""
 PROTECTING_TYPES: Final = frozenset((10,))
 """Types of records that protect a cluster: without them every client has access."""
 
@@ -107,7 +105,7 @@ class MetadataBatchLoader:
         for count, each in enumerate(ended, 1):
             self._apply(each)
             if count % RECORDS_AT_ONCE == 0:
-                yield RECORDS_AT_ONCE * APPLY_US
+                yield RECORDS_AT_ONCE * APPLY_RECORD_US
 
     def replay(self, record: MetadataRecord | bytes) -> None:
         """Apply a record, or collect the encoded value of a skipped one."""

@@ -405,8 +405,7 @@ class Cluster:
             return
         settings = self._settings_of(topic.configs)
         for cost_us in self._store.load_in_steps(name, index, topic.topic_id, settings):
-            self._turns.charge(cost_us)
-            await self._turns.yield_if_due()
+            await self._turns.spend(cost_us)
         await self._turns.yield_if_due()  # the file look-ups were charged where they were made
 
     def _start_open_new(self) -> None:

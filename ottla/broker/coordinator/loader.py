@@ -87,8 +87,7 @@ class CoordinatorLoader(Generic[S]):
         shard, turns = self._new_shard(partition), self._turns
         for header, batch in partition.scan(partition.log_start_offset):
             shard.replay(header, batch)
-            turns.charge(BATCH_US + header.record_count * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
-            await turns.yield_if_due()
+            await turns.spend(BATCH_US + header.record_count * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
             if self._settle is not None:
                 await self._settle(shard)
         return shard

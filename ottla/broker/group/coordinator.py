@@ -179,8 +179,7 @@ class GroupCoordinator:
                 size_bytes += len(metadata)
                 if len(named) > most or size_bytes > most_bytes:
                     break
-            self._turns.charge(ROW_US)
-            await self._turns.yield_if_due()
+            await self._turns.spend(ROW_US)
         else:
             return tuple(named.items())
         log.warning(

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import OFFSET_PLACE_US, ROW_US
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
-from ottla.broker.group.tombstones import NAMES_AT_ONCE, PLACE_US, Tombstones, chunks
+from ottla.broker.group.tombstones import NAMES_AT_ONCE, Tombstones, chunks
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import OneAtATime, Turns
 from ottla.protocol.values import TopicPartition
@@ -78,7 +78,7 @@ class DeletedTopics:
         self._turns.charge(ROW_US)
         found: list[TopicPartition] = []
         for some in chunks(metadata.offsets.places(), NAMES_AT_ONCE):
-            self._turns.charge(PLACE_US * len(some))
+            self._turns.charge(OFFSET_PLACE_US * len(some))
             found += [key for key in some if key[0] in topics]
             await self._turns.yield_if_due()
         return found

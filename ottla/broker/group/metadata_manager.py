@@ -14,7 +14,7 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime
 from ottla.broker.coordinator.shard import StateLog
-from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
+from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.log import CoordinatorRecord, group_batch, offsets_batch
 from ottla.broker.group.members import Moment
 from ottla.broker.group.replies import Outcome, Step
@@ -27,9 +27,6 @@ from ottla.protocol.internal_topics.offsets_records import GroupKey, GroupValue,
 from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionMarker
 
 log = logging.getLogger(__name__)
-
-SETTLE_US: Final = 0.6
-"""Cost of one pending offset of an ended transaction that is committed or dropped."""
 
 
 Rows = Sequence[tuple[OffsetKey | GroupKey, OffsetValue | GroupValue | None]]
@@ -147,8 +144,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     async def complete_all(self, shard: GroupShard) -> None:
         """Complete all pending offsets of ended transactions, in shares."""
         while count := shard.settle():
-            self._turns.charge(SETTLE_US * count)
-            await self._turns.yield_if_due()
+            await self._turns.spend(COMPLETE_OFFSET_US * count)
 
     def _complete_soon(self, shard: GroupShard) -> None:
         """Run `complete_all` in the background."""

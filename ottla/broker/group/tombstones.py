@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
+from ottla.broker.costs import BATCH_US, OFFSET_PLACE_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.log import offsets_batch
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
@@ -18,7 +18,6 @@ KEYS_AT_ONCE: Final = 100
 BATCH_BYTES: Final = 500_000
 """Approximate limit of a batch of tombstones, smaller than any max.message.bytes that the topic is likely to have."""
 NAMES_AT_ONCE: Final = 500
-PLACE_US: Final = 0.3
 
 
 class Tombstones:
@@ -47,8 +46,7 @@ class Tombstones:
         """Read the subscriptions of a group's members to the end."""
         while not metadata.group.knows_subscriptions:
             metadata.group.read_subscriptions(NAMES_AT_ONCE)
-            self._turns.charge(NAMES_AT_ONCE * PLACE_US)
-            await self._turns.yield_if_due()
+            await self._turns.spend(NAMES_AT_ONCE * OFFSET_PLACE_US)
 
     def is_there(self, metadata: GroupMetadata) -> bool:
         """Return whether the group still exists, and its partition is available."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from logging import getLogger
 from typing import Final, NamedTuple
 
-from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
+from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US, SYNC_PARTITION_US
 from ottla.broker.log.checkpoint_files import CheckpointFiles
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
@@ -24,8 +24,6 @@ _log = getLogger(__name__)
 
 SYNCED_AT_ONCE: Final = 500
 """Limit of partitions whose sealed files one sync covers."""
-SYNCED_US: Final = 5.0
-"""Cost of one partition whose files are passed to a sync."""
 
 
 class _Sync(NamedTuple):
@@ -170,8 +168,7 @@ class Checkpointer:
                     self._note(key, partition)
                 if partition.log.unsynced and self._sync is None:
                     self._sealed.append(partition)
-                turns.charge(partition.log.release_idle_segments() * LOOKUP_US)
-                await turns.yield_if_due()
+                await turns.spend(partition.log.release_idle_segments() * LOOKUP_US)
         self._round = None  # the rest runs in this step, so `stop` has no activity to discard
         self._start_sync()
         self._write_in_background()
@@ -201,7 +198,7 @@ class Checkpointer:
     def _start_sync(self) -> None:
         """Start to sync the sealed files that were found, those of at most `SYNCED_AT_ONCE` partitions at a time."""
         sealed, self._sealed = self._sealed[:SYNCED_AT_ONCE], self._sealed[SYNCED_AT_ONCE:]
-        self._turns.charge(len(sealed) * SYNCED_US)
+        self._turns.charge(len(sealed) * SYNC_PARTITION_US)
         sealed = [partition for partition in sealed if partition.offline is None]
         if sealed:
             paths = [path for partition in sealed for path in (*partition.log.unsynced, partition.log.directory)]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from logging import getLogger
 from typing import Final, NamedTuple
 
-from ottla.broker.costs import COPY_BYTE_US, ROW_US
+from ottla.broker.costs import BATCH_HEADER_US, COPY_BYTE_US, READ_HEADERS_US, ROW_US
 from ottla.broker.log.batches import batch_size, iter_file, skip_older
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
@@ -27,10 +27,6 @@ from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
 
-BATCH_US: Final = 0.5
-"""Cost of one batch that is passed by its header."""
-WINDOW_US: Final = 30.0
-"""Cost of one read of headers."""
 
 IsMoved = Callable[[], bool]
 
@@ -138,7 +134,7 @@ def _search(
             if at is not None:
                 return at
             position = end
-        yield from _pause(WINDOW_US + batches * BATCH_US, has_moved)
+        yield from _pause(READ_HEADERS_US + batches * BATCH_HEADER_US, has_moved)
     return None
 
 

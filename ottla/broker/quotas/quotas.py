@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.config import Config
-from ottla.broker.costs import LOOKUP_US
+from ottla.broker.costs import LOOKUP_US, MEASURE_US
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.limits import IP
 from ottla.broker.quotas.managers import (
@@ -33,8 +33,6 @@ REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
-RECORD_US: Final = 6.0
-"""The cost of measuring one request."""
 _PERCENT_OF_US: Final = 100 / 1_000_000
 """Converts microseconds per second to a percentage."""
 _PRODUCE: Final = ApiKey.PRODUCE.value
@@ -143,7 +141,7 @@ class QuotaManagers:
 
     def begin(self, api_key: int, principal: str, client_id: str, size_bytes: int) -> "RequestQuota":
         """Return the quota of a request of `size_bytes` bytes."""
-        self._turns.charged_us += RECORD_US
+        self._turns.charged_us += MEASURE_US
         return RequestQuota(
             self, self._turns, self._now_ms, api_key, principal.partition(":")[2], client_id, size_bytes
         )

@@ -11,6 +11,7 @@ on the number of entries. Recent decisions are cached until an entry changes.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from ottla.broker.costs import LOAD_ACL_US
 from ottla.broker.security.authorizer import Need
 from ottla.broker.security.hosts import canonical_host
 from ottla.broker.security.session import Session
@@ -25,8 +26,6 @@ from ottla.protocol.steps import Steps
 MOST_DECISIONS: Final = 10_000
 """Most decisions in the cache; with names of at most `REMEMBERED_CHARS` characters they take 4 MB."""
 REMEMBERED_CHARS: Final = 249
-LOAD_US: Final = 5.0
-"""Cost of adding one entry."""
 _LOADED_AT_ONCE: Final = 200
 ANY_NAME: Final = "hardcode"
 """Name that Kafka checks first when it checks a whole resource type."""
@@ -153,7 +152,7 @@ class AclAuthorizer:
         for number, entry in enumerate(entries, 1):
             self.add(entry)
             if number % _LOADED_AT_ONCE == 0:
-                yield _LOADED_AT_ONCE * LOAD_US
+                yield _LOADED_AT_ONCE * LOAD_ACL_US
 
     def follow(self, records: Sequence[SecurityRecord]) -> None:
         """Apply changed entries; other records are ignored."""

@@ -27,8 +27,7 @@ class SignedTokens:
 
     async def check(self, token: str) -> Checked:
         turns = self._around.turns
-        turns.charge(TOKEN_US)
-        await turns.yield_if_due()
+        await turns.spend(TOKEN_US)
         head = read_head(token)
         key = await self._jwks.key_for(head)
         claims = verified_claims(token, head, key)

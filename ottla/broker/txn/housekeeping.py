@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.coordinator.periodic import Periodic
 from ottla.broker.coordinator.runtime import await_durable
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import CHECK_ID_US, ROW_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
@@ -19,8 +19,6 @@ from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.values import NO_PENDING
 
-LOOKUP_US: Final = 1.0
-"""The cost of checking whether the time of one id is over."""
 TOMBSTONE_BATCH_BYTES: Final = 8192
 ABORTS_AT_ONCE: Final = 64
 """Number of records of one batch of tombstones, or of aborts, that are applied in one turn when they are durable.
@@ -59,7 +57,7 @@ class Housekeeping:
         for shard in self._online():
             begun = 0
             for transactional_id in list(shard.open):
-                turns.charge(LOOKUP_US)
+                turns.charge(CHECK_ID_US)
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state is not None and machine.has_timed_out(state, transient, now_ms):
@@ -76,7 +74,7 @@ class Housekeeping:
             expired: list[str] = []
             size_bytes = 0
             for transactional_id in list(shard.states):
-                turns.charge(LOOKUP_US)
+                turns.charge(CHECK_ID_US)
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state is not None and machine.has_expired(state, transient, before_ms, self._expiration_ms):

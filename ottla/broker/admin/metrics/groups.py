@@ -43,8 +43,7 @@ class Groups:
         _, groups = broker.groups.list_groups()
         turns.charge(len(groups) * LOOKUP_US)
         for metadata in groups:
-            turns.charge(ROW_US)
-            await turns.yield_if_due()
+            await turns.spend(ROW_US)
             group = metadata.group
             self._states[group.state.value] += 1
             if len(self._members) >= MOST_GROUPS or len(group.group_id) > MOST_NAME_CHARS:
@@ -59,8 +58,7 @@ class Groups:
         self.offsets_left_out += max(0, offsets.at_most - left)
         turns.charge(offsets.at_most * LOOKUP_US)
         for place in dict.fromkeys(islice(offsets.places(), left)):
-            turns.charge(ROW_US)
-            await turns.yield_if_due()
+            await turns.spend(ROW_US)
             found = offsets.get(place)
             if found is not None:
                 self._add(group_id, place, found.value.offset, _open_partition(broker, place))

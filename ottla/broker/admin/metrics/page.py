@@ -70,6 +70,5 @@ class MetricsPage:
         for done, connection in enumerate([*self._broker.metrics.connections]):
             found[connection.session.listener_name] += 1
             if not done % AT_ONCE:
-                turns.charge(AT_ONCE * LOOKUP_US)
-                await turns.yield_if_due()
+                await turns.spend(AT_ONCE * LOOKUP_US)
         return found

@@ -119,13 +119,11 @@ async def _open_transactions(broker: Broker) -> tuple[int, dict[str, int], int]:
     ids = ongoing = 0
     prepared = dict.fromkeys(sorted(PREPARED), 0)
     for shard in broker.transactions.shards():
-        turns.charge(LOOKUP_US)
-        await turns.yield_if_due()
+        await turns.spend(LOOKUP_US)
         ids += len(shard.states)
         ongoing += len(shard.open)
         for transactional_id in [*shard.transient]:
-            turns.charge(LOOKUP_US)
-            await turns.yield_if_due()
+            await turns.spend(LOOKUP_US)
             state = shard.states.get(transactional_id)
             if state is not None and state.status in prepared:
                 prepared[state.status] += 1

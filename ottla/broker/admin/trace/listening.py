@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
-from ottla.broker.admin.trace.description import Described, Steps, describe_steps, request_steps
+from ottla.broker.admin.trace.description import Described, describe_steps, request_steps
 from ottla.broker.admin.trace.trace_filter import QUERY, TraceFilter, read_filter
 from ottla.broker.admin.trace.traced import TracedReply, TracedRequest
 from ottla.broker.api.context import Broker
@@ -206,7 +206,7 @@ class Trace:
         if use not in self._used:
             self._used.add(use)
             self._broker.turns.charge(FIRST_USE_US)
-        return await self._drive(describe_steps(passed, listener.verbose, self._name_of))
+        return await self._broker.turns.run_steps(describe_steps(passed, listener.verbose, self._name_of))
 
     async def _is_about(self, request: TracedRequest, filter: TraceFilter) -> bool:
         """Return whether a request matches the filter. A request that is large or cannot be decoded counts as a
@@ -215,22 +215,12 @@ class Trace:
             message = None
             if request.held_bytes <= DECODED_BYTES:
                 with suppress(ProtocolError):
-                    message = await self._drive(request_steps(request))
+                    message = await self._broker.turns.run_steps(request_steps(request))
             self._broker.turns.charge(request.held_bytes * DECODED_BYTE_US)
             request.verdicts[filter] = message is None or filter.is_about(
                 subject_of(request.header.api_key, message, self._name_of)
             )
         return request.verdicts[filter]
-
-    async def _drive(self, steps: Steps[T]) -> T:
-        turns = self._broker.turns
-        while True:
-            try:
-                turns.charge(next(steps))
-            except StopIteration as end:
-                value: T = end.value
-                return value
-            await turns.yield_if_due()
 
     def _name_of(self, topic_id: UUID) -> str | None:
         topic = self._broker.cluster.topics_by_id.get(topic_id.bytes)

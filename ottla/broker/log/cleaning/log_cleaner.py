@@ -103,8 +103,7 @@ class LogCleaner:
         now_ms = self._clock.now_ms()
         best: LogToClean | None = None
         for partition in list(self._logs):
-            self._turns.charge(LOOKUP_US)
-            await self._turns.yield_if_due()
+            await self._turns.spend(LOOKUP_US)
             settings = partition.log.config
             if not settings.cleanup_compact or partition.offline is not None or len(partition.log.segments) < 2:
                 continue

@@ -134,7 +134,7 @@ def test_an_empty_security_change_writes_no_record(changes):
 
 
 def test_many_entries_are_one_batch_and_reach_listeners_in_parts(changes, monkeypatch):
-    monkeypatch.setattr(controller, "CONFIG_US", 11.0)
+    monkeypatch.setattr(controller, "ENCODE_CONFIG_US", 11.0)
     first = changes.parts.cluster.metadata_log.partition.log_end_offset
     many = [acl(number) for number in range(450)]
     answers = changes.begin(lambda: _of(*many), ACLS)

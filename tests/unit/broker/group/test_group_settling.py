@@ -2,10 +2,10 @@
 
 import pytest
 
+from ottla.broker.costs import COMPLETE_OFFSET_US
 from ottla.broker.group import shard
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
-from ottla.broker.group.metadata_manager import SETTLE_US
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode as E
@@ -14,7 +14,7 @@ from tests.fetching import fetch
 
 COUNT, AT_ONCE = 12_000, 1_000
 PRODUCER = ProducerIdAndEpoch(7, 0)
-MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * shard.SETTLED_AT_ONCE
+MOST_IN_ONE_EVENT = SHARE_US / COMPLETE_OFFSET_US + 2 * shard.SETTLED_AT_ONCE
 
 
 @pytest.fixture
