@@ -14,7 +14,7 @@ import h11
 
 from ottla.broker.admin.access import Access, single
 from ottla.broker.admin.fields import check_body
-from ottla.broker.admin.json_steps import BadJson, read_json, write_json
+from ottla.broker.admin.json_text import BODY_BYTES, READ_BYTE_US, BadJson, read_json, write_json
 from ottla.broker.admin.routes import (
     ENTRY,
     JSON,
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 
 HEAD_BYTES: Final = 16 * 1024
 HEAD_LINES: Final = 100
-BODY_BYTES: Final = 1024 * 1024
 REQUEST_MS: Final = 10_000.0
 """A request must be complete this long after its first byte. A client must read some of a reply within this time."""
 IDLE_MS: Final = 60_000.0
@@ -355,19 +354,15 @@ class HttpConnection(StreamProtocol):
                     raise AdminError(413, f"A body must have at most {BODY_BYTES} bytes")
             else:
                 break
-        return await self._parse(data)
-
-    async def _parse(self, data: bytearray) -> Any:
+        self._turns.charge(len(data) * READ_BYTE_US)
         try:
-            steps = read_json(data.decode())
-            while True:
-                await self._turns.spend(next(steps))
-        except StopIteration as end:
-            return end.value
+            body = read_json(data.decode())
         except UnicodeDecodeError:
             raise AdminError(400, "The body is not UTF-8") from None
         except BadJson as error:
             raise AdminError(400, f"The body is not JSON: {error}") from None
+        await self._turns.yield_if_due()
+        return body
 
     async def _answer(self, request: AdminRequest, route: Route) -> AdminResponse:
         self._limit(None)

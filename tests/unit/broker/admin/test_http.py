@@ -176,7 +176,11 @@ def test_data_received_in_the_same_turn_as_the_end_is_read(web):
         (request("POST", "/echo", {}, content_type="text/plain"), 415, "A body must be JSON"),
         (request("POST", "/echo", {}, content_type=None), 415, "A body must be JSON"),
         (request("POST", "/echo", {}, content_type="application/json; charset=latin-1"), 415, "A body must be JSON"),
-        (request("POST", "/echo", b"{"), 400, "The body is not JSON: a name in double quotes is missing (line 1, col"),
+        (
+            request("POST", "/echo", b"{"),
+            400,
+            "The body is not JSON: Expecting property name",
+        ),
         (request("POST", "/echo", b'{"value":"\xff"}'), 400, "The body is not UTF-8"),
         (request("POST", "/echo", b"[]"), 422, "The body must be an object"),
         (request("PUT", "/number", {"m": 1}), 422, "m is not known: there is n"),
@@ -243,9 +247,9 @@ def test_request_errors_close_the_connection_only_with_a_close_header(web, asked
             400,
             "This is not ",
         ),
-        (request("POST", "/echo", b"x", content_length=1 << 20), 400, "The request ended before it was complete"),
-        (request("POST", "/echo", b"x", content_length=(1 << 20) + 1), 413, "A body must have at most 1048576 bytes"),
-        (request("POST", "/echo", b"x", content_length="9" * 20), 413, "A body must have at most 1048576 bytes"),
+        (request("POST", "/echo", b"x", content_length=1 << 16), 400, "The request ended before it was complete"),
+        (request("POST", "/echo", b"x", content_length=(1 << 16) + 1), 413, "A body must have at most 65536 bytes"),
+        (request("POST", "/echo", b"x", content_length="9" * 20), 413, "A body must have at most 65536 bytes"),
         (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\n", 400, "The request ended before it was complete"),
         (b"GET /" + b"x" * 20_000, 431, "The head of a request must have at most 16384 bytes"),
         (request("GET", "/echo/x", x="x" * 16_384), 431, "The head of a request must have at most 16384 bytes"),
@@ -291,7 +295,7 @@ def test_a_body_of_the_largest_size_is_read(web, is_chunked):
         (reply,) = visitor.replies()
         return reply.status
 
-    assert (ask(1 << 20), ask((1 << 20) + 1)) == (200, 413)
+    assert (ask(1 << 16), ask((1 << 16) + 1)) == (200, 413)
 
 
 def test_a_client_refused_during_its_body_may_finish_sending(web):
