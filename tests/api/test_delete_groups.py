@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import GROUP, LEDGER, OF_NOBODY, Member, Producer, commit, fetch_offsets
+from tests.api.callers import GROUP, LEDGER, OF_NOBODY, Member, commit, fetch_offsets
 
 VERSIONS = range(3)
 
@@ -31,9 +31,10 @@ def test_a_group_named_twice_is_answered_once_and_loses_its_offsets(broker, vers
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_group_with_members_stays_until_they_have_left(broker, version):
+    commit(broker, (LEDGER, 0, 5))
     member = Member(broker).settle()
     assert delete(broker, version, GROUP) == [(GROUP, E.NON_EMPTY_GROUP)]
-    assert member.heartbeat() is E.NONE
+    assert member.heartbeat() is E.NONE and fetch_offsets(broker) == {(LEDGER, 0): 5}
     assert member.leave().error_code == E.NONE
     assert delete(broker, version, GROUP) == [(GROUP, E.NONE)]
 
@@ -43,17 +44,6 @@ def test_the_group_without_a_name_is_one_too(broker):
     assert delete(broker, 2, "") == [("", E.GROUP_ID_NOT_FOUND)]
     commit(broker, (LEDGER, 0, 5), group_id="")
     assert delete(broker, 2, "") == [("", E.NONE)]
-
-
-def test_offsets_that_are_pending_go_as_well(broker):
-    producer = Producer(broker)
-    producer.add_offsets()
-    row = {"partition_index": 0, "committed_offset": 8, "committed_metadata": ""}
-    topics = [{"name": LEDGER, "partitions": [row]}]
-    broker.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
-    assert delete(broker, 2, GROUP) == [(GROUP, E.NONE)]
-    assert producer.end() is E.NONE
-    assert fetch_offsets(broker, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
 
 
 def test_a_group_deletion_is_acknowledged_after_its_sync(flushing):

@@ -50,9 +50,11 @@ def test_of_a_group_with_members_go_offsets_of_topics_that_none_of_them_reads(br
 
 
 def test_members_that_are_no_consumers_keep_all_of_them(broker):
-    Member(broker).settle(protocol_type="connect")
+    member = Member(broker).settle(protocol_type="connect")
     assert delete(broker, (ORDERS, [0])) == (E.NON_EMPTY_GROUP, [])
     assert len(fetch_offsets(broker)) == 3
+    member.leave()
+    assert delete(broker, (ORDERS, [0])) == (E.NONE, [(ORDERS, [(0, E.NONE)])])
 
 
 def test_an_offset_deletion_is_acknowledged_after_its_sync(flushing):

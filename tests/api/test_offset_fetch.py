@@ -79,6 +79,7 @@ def test_an_empty_list_or_an_unknown_group_has_no_offsets(broker, version):
     assert fetch(broker, version, []) == (E.NONE, [])
     rows = [(0, E.NONE, NOTHING)]
     assert fetch(broker, version, build_topics((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
+    assert {row.group_id for row in broker.call(K.LIST_GROUPS, 4, states_filter=[]).groups} == {GROUP, "other"}
 
 
 @pytest.mark.parametrize("require_stable", [False, True])
@@ -88,13 +89,17 @@ def test_pending_offsets_are_unstable_if_required_from_version_7_on(broker, vers
     producer = Producer(broker)
     producer.add_offsets()
     row = {"partition_index": 0, "committed_offset": 8, "committed_metadata": ""}
-    topics = [{"name": LEDGER, "partitions": [row]}]
+    topics = [{"name": LEDGER, "partitions": [row, row | {"partition_index": 2}]}]
     broker.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
     unstable = (0, E.UNSTABLE_OFFSET_COMMIT, NOTHING)
     covered = unstable if require_stable and version >= 7 else (0, E.NONE, (4, -1, ""))
     epoch = 3 if version >= 5 else -1
     told = fetch(broker, version, build_topics((LEDGER, [0, 1])), require_stable=require_stable)
     assert told == (E.NONE, [(LEDGER, [covered, (1, E.NONE, (5, epoch, "said"))])])
+    if version >= 2:  # a null list has what is committed
+        _, topics = fetch(broker, version, None, require_stable=require_stable)
+        errors = {(name, row[0]): row[1] for name, rows in topics for row in rows}
+        assert errors == {(LEDGER, 0): covered[1], (LEDGER, 1): E.NONE, (ORDERS, 0): E.NONE}
     producer.end()
     assert fetch_offsets(broker, (LEDGER, 0), stable=True) == {(LEDGER, 0): 8}
 

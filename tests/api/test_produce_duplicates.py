@@ -77,10 +77,12 @@ def lines(caplog):
     return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("ottla.broker.api.")]
 
 
-def test_a_differing_duplicate_is_acknowledged_and_logged(lines):
-    ledger = Ledger(refuse=False)
-    assert ledger.send(batch(sequence=5)) == (E.NONE, 0)
-    assert ledger.send(batch(OTHERS, sequence=5)) == (E.NONE, 0)
+@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("kept", ["producer", "lz4"])
+def test_a_differing_duplicate_is_acknowledged_and_logged(kept, codec, lines):
+    ledger = Ledger(refuse=False, compression_type=kept)
+    assert ledger.send(batch(sequence=5, compression=codec)) == (E.NONE, 0)
+    assert ledger.send(batch(OTHERS, sequence=5, compression=codec)) == (E.NONE, 0)
     assert (ledger.partition.log_end_offset, ledger.counted) == (2, 1)
     (line,) = lines()
     assert line.startswith("Acknowledged records of client:0 that are not in the log: 'ledger'-0: ")

@@ -94,9 +94,17 @@ def test_acknowledgements_that_there_are_not_refuse_all(broker, version, acks):
     assert broker.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == 0
 
 
+@pytest.mark.parametrize("named", ["in one topic", "in two"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_of_a_request_that_names_a_partition_twice_nothing_is_written(broker, version):
-    rows = ask(broker, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), (LEDGER, 0, SOUND))
+def test_of_a_request_that_names_a_partition_twice_nothing_is_written(broker, version, named):
+    if named == "in two":
+        rows = ask(broker, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), (LEDGER, 0, SOUND))
+    else:
+        twice = [{"index": 0, "records": SOUND}] * 2
+        topics = [{"name": LEDGER, "partition_data": twice}, {"name": ORDERS, "partition_data": twice[:1]}]
+        asked = {"transactional_id": None, "acks": -1, "timeout_ms": 1_000}
+        reply = broker.call(K.PRODUCE, version, **asked, topic_data=topics)
+        rows = [row for topic in reply.responses for row in topic.partition_responses]
     assert [(row.error_code, row.base_offset) for row in rows] == [(E.INVALID_REQUEST, -1)] * 3
     for topic in (LEDGER, ORDERS):
         assert broker.assembly.broker.cluster.partition(topic, 0).log_end_offset == 0

@@ -1,5 +1,7 @@
 """SaslHandshake, and the requests that a client may send before it has logged in."""
 
+import struct
+
 import pytest
 
 from ottla.broker.connection import LINGER_MS
@@ -30,9 +32,10 @@ def test_a_mechanism_that_is_enabled_may_be_chosen(guest, version):
     assert not guest.closed and guest.principal == ANONYMOUS
 
 
+@pytest.mark.parametrize("name", ["GSSAPI", "SCRAM-SHA-512", "plain", ""])
 @pytest.mark.parametrize("version", [0, 1])
-def test_an_unsupported_mechanism_gets_the_enabled_ones_and_is_closed(guest, caplog, version):
-    assert guest.handshake("GSSAPI", version, for_ms=DELAY_MS - 10) is None and not guest.closed
+def test_an_unsupported_mechanism_gets_the_enabled_ones_and_is_closed(guest, caplog, version, name):
+    assert guest.handshake(name, version, for_ms=DELAY_MS - 10) is None and not guest.closed
     guest.broker.advance(20)
     (frame,) = guest.frames()
     assert not guest.closed
@@ -41,7 +44,7 @@ def test_an_unsupported_mechanism_gets_the_enabled_ones_and_is_closed(guest, cap
     assert (reply.error_code, reply.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN", "SCRAM-SHA-256"])
     assert guest.closed
     (line,) = caplog.messages
-    assert f"SaslHandshake v{version}: Unsupported SASL mechanism 'GSSAPI'" in line
+    assert f"SaslHandshake v{version}: Unsupported SASL mechanism {name!r}" in line
 
 
 def test_a_long_name_of_a_mechanism_does_not_fill_the_log(guest, caplog):
@@ -71,12 +74,38 @@ def test_an_unknown_api_key_closes_the_connection(guest, caplog):
     assert guest.closed and "Unexpected Kafka request of type 999" in caplog.text
 
 
-def test_a_malformed_frame_closes_the_connection(broker):
-    for frame in (b"", b"\0", b"\x60\x82\1\2" * 20, b"\xff" * 100):
-        guest = Guest(broker)
-        guest.frame(frame)
-        assert guest.closed
-    assert broker.bugs == []
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(4),
+        b"\0\0\0\1\0",
+        struct.pack(">i", 100) + b"\x60\x82\2\3" * 25,
+        struct.pack(">i", 100) + b"\xff" * 100,
+        struct.pack(">ihhih", 10, 36, 2, 1, -1),
+        struct.pack(">ihh", 524_289, 36, 2),
+        struct.pack(">i", -1) + b"x" * 100,
+        struct.pack(">ihhihi", 14, 36, 0, 1, -1, -5),
+        struct.pack(">ihhihi", 14, 36, 0, 1, -1, 1 << 30),
+    ],
+    ids=[
+        "empty",
+        "one byte",
+        "token of Kerberos",
+        "ones",
+        "cut SaslAuthenticate",
+        "too large",
+        "no size",
+        "negative token",
+        "more than there is",
+    ],
+)
+@pytest.mark.parametrize("chooses", [False, True])
+def test_malformed_bytes_before_a_login_get_no_reply(broker, data, chooses):
+    guest = Guest(broker)
+    if chooses:
+        assert guest.handshake().error_code == ErrorCode.NONE
+    assert guest.send(data) == []
+    assert guest.closed and broker.bugs == []
 
 
 def test_api_versions_is_served_once_before_the_handshake(guest, caplog):
@@ -139,6 +168,18 @@ def test_a_client_that_disconnects_before_its_login_is_not_logged(broker, caplog
     guest.connection.connection_lost(None)
     broker.advance(LOGIN_MS + 100)
     assert not caplog.messages and broker.bugs == []
+
+
+def test_all_of_a_login_in_one_piece_or_in_single_bytes_succeeds(broker):
+    asked = (
+        (ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+        (ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": ALICE}),
+        (ApiKey.METADATA, 5, {"topics": [], "allow_auto_topic_creation": False}),
+    )
+    data = b"".join(codec.encode_request(message(key, at, **body), at, 7, "x") for key, at, body in asked)
+    assert len(Guest(broker).send(data)) == 3
+    guest = Guest(broker)
+    assert sum(len(guest.send(bytes([byte]))) for byte in data) == 3
 
 
 def test_a_request_before_the_login_is_of_a_limited_size(broker, caplog):

@@ -17,13 +17,14 @@ from ottla.admin import page_files
 from ottla.admin.page_files import MODULES, escape_json, exported_page, page_routes
 
 FOLDER = page_files.files("ottla.admin") / "page"
+TOKEN = "a-token-of-some-length"
 MODULE_LINES = 1500
 LINE = 120
 
 
 @pytest.fixture(scope="module")
 def web():
-    return Web(page_routes(), token="a-token-of-some-length")
+    return Web(page_routes(), token=TOKEN)
 
 
 @pytest.mark.parametrize("path", ["/", "/page/main.js", "/page/style.css", "/page/icon.svg"])
@@ -36,9 +37,32 @@ def test_the_page_needs_no_token_and_may_load_nothing_from_elsewhere(web, path):
     assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", reply.body)
 
 
-@pytest.mark.parametrize("name", ["nothing.js", "..%2fport.py", "%2e%2e", "index.html%00"])
-def test_there_is_no_other_file(web, name):
-    assert web.ask("GET", f"/page/{name}").status == 404
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/nothing.js",
+        "/page/index.html%00",
+        "/page/main.js%00.html",
+        "/page/%2e%2e",
+        "/page/..%2fport.py",
+        "/page/%2e%2e%2fport.py",
+        "/page/..\\..\\port.py",
+        "/page/..%2f..%2f..%2fetc%2fpasswd",
+        "/../../etc/passwd",
+        "/page/../port.py",
+        "/page/../../../etc/passwd",
+        "/page/%2e%2e/%2e%2e/etc/passwd",
+        "/page//etc/passwd",
+        "/page/\xff",
+        "/page/",
+        "/page",
+        "/%2e%2e/pyproject.toml",
+    ],
+)
+def test_no_path_leads_to_another_file(web, path):
+    reply = web.ask("GET", path, authorization=f"Bearer {TOKEN}")
+    assert reply.status in (400, 404) and reply.headers["content-type"] == "application/json"
+    assert b"import " not in reply.body and b"root:" not in reply.body
 
 
 def test_every_page_module_is_served_and_the_folder_has_no_other_file(web):

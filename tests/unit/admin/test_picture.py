@@ -140,7 +140,9 @@ def test_a_partition_held_back_is_listed_first_with_its_waiting_fetches(picture)
     assert seen["left_out"] == seen["total"] - 3
     assert [reader.replies for reader in readers] == [[], []]
     producer.end()
-    assert picture.get(f"/v1/partitions?prefix={LEDGER}")["partitions"][0]["open"] == []
+    ended = picture.get(f"/v1/partitions?prefix={LEDGER}")["partitions"][0]
+    assert (ended["open"], ended["waiting_fetches"], ended["waiting_committed"]) == ([], 0, 0)
+    assert [len(reader.replies) for reader in readers] == [1, 1]
 
 
 def test_why_a_partition_is_held_back_and_what_ends_it(picture):
@@ -167,7 +169,8 @@ def test_a_transaction_missing_at_its_coordinator_is_called_forgotten(picture):
 
 
 @pytest.mark.parametrize(
-    "place", [f"{LEDGER}/99", "nothing/0", f"{LEDGER}/-1", f"{LEDGER}/%D9%A1", f"{LEDGER}/{'9' * 5_000}"]
+    "place",
+    [f"{LEDGER}/99", "nothing/0", f"{LEDGER}/-1", f"{LEDGER}/%D9%A1", f"{LEDGER}/{'9' * 5_000}", "..%2f..%2fetc/0"],
 )
 def test_a_partition_that_is_not_there(picture, place):
     assert picture.get(f"/v1/partitions/{place}/why", status=404)["error"].startswith("There is no such partition")

@@ -123,6 +123,28 @@ def test_an_impossible_value_is_one_line_and_exit_code_2(cli, command):
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--admin-listen 0.0.0.0:0", "--admin-listen 0.0.0.0:0: other machines can reach this address"),
+        ("--admin-listen :0", "--admin-listen :0: other machines can reach this address"),
+        ("--admin-listen 9644", "--admin-listen 9644: must be HOST:PORT, such as 127.0.0.1:9644 or [::1]:0"),
+        ("--admin-token-file token", "--admin-token-file needs --admin-listen"),
+        ("--admin-listen [::1]:0 --admin-token-file nowhere", "--admin-token-file nowhere: No such file or directory"),
+        ("--admin-listen [::1]:0 --admin-token-file short", "--admin-token-file short: must hold 16 ASCII characters"),
+        ("--admin-listen [::1]:0 --admin-token-file blank", "--admin-token-file blank: must hold 16 ASCII characters"),
+        ("--admin-listen [::1]:0 --admin-token-file .", "--admin-token-file .: is a directory"),
+    ],
+)
+def test_an_admin_port_that_may_not_be_is_one_line_and_exit_code_2(cli, serve_calls, tmp_path, flags, told):
+    (tmp_path / "short").write_text("secret")
+    (tmp_path / "blank").write_text("correct horse battery staple")
+    result = cli("serve", *flags.split())
+    assert (result.exit_code, result.stdout, serve_calls) == (2, "", [])
+    assert result.stderr.startswith(f"ottla: {told}") and result.stderr.count("\n") == 1
+    assert not (tmp_path / "ottla-data").exists()
+
+
 @pytest.mark.parametrize("listen", ["9092", "127.0.0.1", "127.0.0.1:99999", "::1:9092", "a:1,B://b:2"])
 def test_an_address_that_is_none_is_refused(cli, listen):
     result = cli("serve", "--listen", listen)

@@ -166,6 +166,7 @@ def test_a_partial_batch_after_the_first_is_ignored():
         (bytes(8) + struct.pack(">i", 13) + bytes(60), ErrorCode.CORRUPT_MESSAGE),
         (bytes(8) + struct.pack(">i", -1) + bytes(60), ErrorCode.CORRUPT_MESSAGE),
         (bytes(8) + struct.pack(">i", 20) + bytes(4) + b"\2" + bytes(60), ErrorCode.CORRUPT_MESSAGE),
+        (bytes(8) + struct.pack(">i", 20) + bytes(4) + b"\2" + bytes(15), ErrorCode.CORRUPT_MESSAGE),
         (bytes(8) + struct.pack(">i", 2**31 - 1) + bytes(4) + b"\2" + bytes(60), ErrorCode.INVALID_RECORD),
         (b.build_batch(RECORDS)[:-1] + b"\7", ErrorCode.CORRUPT_MESSAGE),
         (change_batch(record_count=4), ErrorCode.INVALID_RECORD),
@@ -182,6 +183,7 @@ def test_a_partial_batch_after_the_first_is_ignored():
         (change_batch(attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (b.build_batch(RECORDS, offset_deltas=[0, 1, 2, 4, 3], last_offset_delta=4), ErrorCode.INVALID_RECORD),
         (b.build_batch(RECORDS[:2], offset_deltas=[1, 2], last_offset_delta=1), ErrorCode.INVALID_RECORD),
+        (b.build_batch(RECORDS[:1], offset_deltas=[-1], last_offset_delta=0), ErrorCode.INVALID_RECORD),
         (change_batch(payload=b.build_batch(RECORDS)[HEADER_SIZE:] + b"\0"), ErrorCode.INVALID_RECORD),
     ],
 )
@@ -207,6 +209,7 @@ def test_broken_batch_gets_its_error(batch, error):
         "10 00 00 00 01 01 02 00 04",  # header value longer than the record
         "0e 00 00 00 01 01 02 00",  # header without value
         "16 00 00 00 808080808001 01 00",  # six-byte varint
+        "808080808001 00 00 00 01 01 00",  # six-byte varint
         "14 00 00 00 8080808020 01 00",  # five-byte varint beyond 32 bits
         "22 00 8080808080808080808001 00 01 01 00",  # eleven-byte varlong
         "0c 00 00 80",  # cut inside a varint
@@ -228,6 +231,12 @@ def test_smallest_record_is_sound():
 def test_timestamp_beyond_64_bits_is_an_invalid_record():
     assert check_refusal(raw_batch("0c 00 02 00 01 01 00", base_timestamp=2**63 - 1)) == ErrorCode.INVALID_RECORD
     assert check_refusal(raw_batch("0c 00 01 00 01 01 00", base_timestamp=-(2**63))) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_offset_deltas_must_count_up_in_every_codec(compression):
+    same = b.build_batch(RECORDS[:3], offset_deltas=[0, 0, 0], last_offset_delta=2, compression=compression)
+    assert check_refusal(same) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("compression", range(1, 5))

@@ -18,7 +18,7 @@ from kafka.admin import (
     ResourceType,
 )
 from kafka.errors import TopicAuthorizationFailedError
-from served import Served, serving
+from served import Served
 
 from ottla.broker.config.broker import STANDARD_AUTHORIZER
 from ottla.cli.main import main
@@ -109,50 +109,3 @@ def test_acls_of_one_client_are_listed_to_others_and_enforced(broker):
     in_place = ("--data-dir", str(broker.data_dir), "--operation", "Describe", "--resource", "Topic:payments")
     assert why("--principal", "User:ANONYMOUS", *in_place)[0] == 0
     assert why("--principal", "User:b", *in_place)[0] == 1
-
-
-@pytest.mark.slow
-def test_acl_why_logs_in_with_the_properties_of_a_java_client(tmp_path):
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    users = f'{module} user_admin="hunter2";'
-    own = (f"authorizer.class.name={STANDARD_AUTHORIZER}", "super.users=User:admin", "sasl.enabled.mechanisms=PLAIN")
-    listeners = ("listeners=IN://127.0.0.1:0", "listener.security.protocol.map=IN:SASL_PLAINTEXT")
-    secret = f"listener.name.in.plain.sasl.jaas.config={users}"
-    properties = tmp_path / "client.properties"
-    given = (
-        f'security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={module} username="admin" password='
-    )
-    with serving(tmp_path, 1, *own, *listeners, "inter.broker.listener.name=IN", secret) as ((_, host, port),):
-        words = ("--principal", "User:a", "--operation", "Read", "--resource", "Topic:t", "-b", f"{host}:{port}")
-        properties.write_text(f'{given}"hunter2";')
-        code, told = why(*words, "--command-config", str(properties))
-        assert (code, told) == (1, "User:a may not Read on Topic:t: no entry matches.")
-        properties.write_text(f'{given}"wrong";')
-        code, told = why(*words, "--command-config", str(properties))
-        refusal = "Authentication failed: Invalid username or password"
-        assert (code, told) == (2, f"ottla: {host}:{port}: {refusal} (-b HOST:PORT names the brokers to ask)\n")
-
-
-def test_deleted_acls_are_returned_and_no_longer_listed(broker):
-    bootstrap = broker("User:ANONYMOUS")
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_acls(
-        [entry("orders", ACLOperation.WRITE), entry("ord", ACLOperation.READ, pattern=ACLResourcePatternType.PREFIXED)]
-    )
-    wanted = ResourcePatternFilter(ResourceType.TOPIC, "orders", ACLResourcePatternType.MATCH)
-    ((_, gone, _),) = admin.delete_acls([ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, wanted)])
-    assert {each.resource_pattern.resource_name for each in gone} == {"orders", "ord"}
-    assert admin.describe_acls(ANY)[0] == []
-    admin.close()
-
-
-def test_acl_why_reports_a_broker_without_an_authorizer(tmp_path):
-    (tmp_path / "data").mkdir()
-    served = Served(tmp_path / "data").ready()
-    words = ("--principal", "User:a", "--operation", "Read", "--resource", "Topic:t", "-b", f"127.0.0.1:{served.port}")
-    code, told = why(*words)
-    served.end()
-    assert (code, told) == (
-        2,
-        "ottla: the broker has no authorizer (authorizer.class.name): every client may do everything\n",
-    )

@@ -15,7 +15,6 @@ from ottla.protocol.requests.frames import MAX_ENTRIES
 
 MEMORY_LIMIT_BYTES = 300 * 1024 * 1024
 CAP_BYTES = 100 * 1024 * 1024
-DESCRIBE_CONFIGS, TOPIC_RESOURCE = 32, 2
 CODECS = [pytest.param(compression, id=NAMES[compression]) for compression in (GZIP, SNAPPY, LZ4, ZSTD)]
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads the peak from /proc")
@@ -159,16 +158,6 @@ def test_topic_named_often_is_described_once(rig, case):
     with rig.connect() as peer:
         peer.send(metadata_about([rig.topic] * 10_000))
         assert [topic.name for topic in peer.reply(METADATA, 9).topics] == [rig.topic]
-
-
-def test_repeated_rows_of_describe_configs_give_one_answer(rig):
-    resource = codec.request_class(DESCRIBE_CONFIGS).DescribeConfigsResource
-    row = resource(resource_type=TOPIC_RESOURCE, resource_name=rig.topic, configuration_keys=None)
-    with rig.connect() as peer:
-        peer.send(
-            sound(DESCRIBE_CONFIGS, 4, resources=[row] * 10_000, include_synonyms=True, include_documentation=True)
-        )
-        assert [result.resource_name for result in peer.reply(DESCRIBE_CONFIGS, 4).results] == [rig.topic]
 
 
 @on_both

@@ -6,10 +6,12 @@ import pytest
 from click.testing import CliRunner
 from served import serving
 
+from ottla.broker.config.broker import STANDARD_AUTHORIZER
 from ottla.cli.main import main
 
 USERS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_admin=hunter2;"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required username=admin password="
+WHY = ("acl", "why", "--principal", "User:a", "--operation", "Read", "--resource", "Topic:t")
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required username=admin password="
 
 
@@ -24,6 +26,8 @@ def broker(certificates, tmp_path_factory):
         "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
         f"listener.name.in.plain.sasl.jaas.config={USERS}",
         "add.scram=SCRAM-SHA-512=[name=admin,password=hunter2]",
+        f"authorizer.class.name={STANDARD_AUTHORIZER}",
+        "super.users=User:admin",
     )
     with serving(tmp_path_factory.mktemp("secured"), 1, *options) as ((_, host, port),):
         yield f"{host}:{port}"
@@ -56,6 +60,7 @@ def test_commands_log_in(broker, properties, mechanism):
     top = run("top", "--once", "--format", "json", *login)
     assert top.exit_code == 0 and json.loads(top.stdout)
     assert run("txn", "orphans", *login).exit_code == 0
+    assert run(*WHY, *login).stdout.startswith("User:a may not Read on Topic:t: no entry matches.")
     unknown = run("txn", "why", "nowhere", "0", *login)
     assert unknown.exit_code == 2 and "nowhere" in unknown.stderr
 
@@ -63,7 +68,7 @@ def test_commands_log_in(broker, properties, mechanism):
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_commands_report_a_failed_authentication(broker, properties, mechanism):
     login = ("-b", broker, "--command-config", properties(mechanism, "wrong"))
-    for command, code in ((("txn", "orphans"), 2), (("top", "--once"), 2), (("health",), 1)):
+    for command, code in ((("txn", "orphans"), 2), (("top", "--once"), 2), (WHY, 2), (("health",), 1)):
         told = run(*command, *login)
         assert told.exit_code == code
         assert "Authentication failed" in told.stderr

@@ -56,30 +56,6 @@ def test_more_connections_than_descriptors_are_refused_and_logs_stay_online(serv
     assert "RLIMIT_NOFILE" in log and "Traceback" not in log
 
 
-def test_beyond_max_connections_others_wait_until_one_ends(serve):
-    served = serve("--override", "max.connections=2").ready()
-    first, second, third = connect(served, 3)
-    assert asks(first) and asks(second)
-    third.settimeout(0.3)
-    with pytest.raises(TimeoutError):
-        asks(third)
-    first.close()
-    third.settimeout(EVENT_TIMEOUT_S)
-    assert len(third.recv(4)) == 4
-    second.close()
-    third.close()
-
-
-def test_one_address_has_no_more_connections_than_it_may_have(serve):
-    limits = ("max.connections.per.ip=5", "max.connections.per.ip.overrides=localhost:3")
-    served = serve(*(word for limit in limits for word in ("--override", limit))).ready()
-    clients = connect(served, 6)
-    assert [asks(client) for client in clients] == [True] * 3 + [False] * 3
-    clients[0].close()
-    for client in clients[1:]:
-        client.close()
-
-
 def change(connection, name, value):
     """Send IncrementalAlterConfigs for the broker."""
     request = codec.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)

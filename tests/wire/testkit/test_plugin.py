@@ -64,27 +64,26 @@ def test_optional(ottla_faults):
     assert "{'at': 'request', 'api': 'EndTxn', 'where': {'client_id': 'nobody'}, 'do': 'hold'}" in told
 
 
-@pytest.mark.parametrize(
-    ("given", "wrong"),
-    [
-        ("partitions=3, topics=1", "has no keyword partitions, topics"),
-        ("{'num.partitions': 3}", "takes keywords only, not {'num.partitions': 3}"),
-        ("properties='num.partitions=3'", "takes properties as a dict, not 'num.partitions=3'"),
-    ],
-)
-def test_a_wrong_mark_names_the_keywords_that_exist(tmp_path, given, wrong):
-    source = f"""
-import pytest
+def test_a_wrong_mark_names_the_keywords_that_exist(tmp_path):
+    wrong = {
+        "partitions=3, topics=1": "has no keyword partitions, topics",
+        "{'num.partitions': 3}": "takes keywords only, not {'num.partitions': 3}",
+        "properties='num.partitions=3'": "takes properties as a dict, not 'num.partitions=3'",
+    }
+    source = "import pytest\n"
+    for number, given in enumerate(wrong):
+        source += f"""
 @pytest.mark.ottla({given})
-def test_with_a_broker(ottla_broker): ...
+def test_with_a_broker_{number}(ottla_broker): ...
 @pytest.mark.ottla({given})
-def test_without_one(): ...
+def test_without_one_{number}(): ...
 """
     code, told = run(tmp_path, source)
     assert code == 1, told
-    assert "2 errors" in told
-    line = f"\n@pytest.mark.ottla {wrong}; its keywords are transaction_version, properties, as_version: "
-    assert told.count(line) == 2, told
+    assert "6 errors" in told
+    for reason in wrong.values():
+        line = f"\n@pytest.mark.ottla {reason}; its keywords are transaction_version, properties, as_version: "
+        assert told.count(line) == 2, told
 
 
 def test_a_broker_that_does_not_start_shows_its_own_log(tmp_path):

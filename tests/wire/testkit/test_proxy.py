@@ -20,7 +20,6 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.testkit.checker import check_files
-from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.history import checker_lines
 from ottla.testkit.proxying import ProxyServer
 from tests.timeout import EVENT_TIMEOUT_S
@@ -246,11 +245,6 @@ def test_a_fault_strikes_whom_it_names(proxy, client, topic):
     proxy.add(api="InitProducerId", where={"transactional_id": topic}, do="reply", error="PRODUCER_FENCED")
     assert client.send(init(f"{topic}-other")).error_code == 0
     assert client.send(init(topic)).error_code == ErrorCode.PRODUCER_FENCED
-
-
-def test_a_fault_inside_a_broker_is_refused(proxy):
-    with pytest.raises(FaultError, match="needs an Ottla broker"):
-        proxy.add(at="marker", do="lose")
 
 
 def test_hanging_up_ends_all_connections_and_refuses_new_ones_for_a_while(proxy):

@@ -182,6 +182,7 @@ def test_a_flag_known_only_to_kafka_is_ignored(key):
     ("flag", "must_be"),
     [
         ("log.segment.bytes=1048575", "a whole number from 1048576 to 2147483647"),
+        ("log.flush.interval.messages=0", "a whole number from 1 to 9223372036854775807"),
         ("log.segment.bytes=2147483648", "a whole number from 1048576 to 2147483647"),
         ("num.partitions=0", "a whole number from 1 to 2147483647"),
         ("num.partitions=many", "a whole number from 1 to 2147483647"),

@@ -60,15 +60,6 @@ def stable(*names, **more):
     return made
 
 
-def test_first_member_leads_a_generation_of_its_own():
-    made = group()
-    assert not made.add(member("a"), "consumer", at(0.0)).joined
-    reply = made.tick(at(0.0)).joined["a"]
-    assert (reply.error, reply.generation, reply.leader, reply.protocol) == (0, 1, "a", "range")
-    assert reply.members == (("a", None, b"sub"),)
-    assert made.state is ClassicGroupState.COMPLETING_REBALANCE
-
-
 def test_initial_delay_collects_members_that_start_together():
     made = group(initial_delay_ms=3000)
     assert not made.add(member("a"), "consumer", at(0.0)).joined
@@ -155,18 +146,13 @@ def test_leader_or_changed_follower_that_rejoins_starts_a_rebalance(name, protoc
     assert made.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_member_that_does_not_rejoin_in_time_is_out():
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_leader_or_follower_that_does_not_rejoin_in_time_is_out(name):
     made = stable("a", "b", session_ms=600_000)
-    made.rejoin(made.members["a"], CHANGED, Timeouts(60_000, 600_000), at(0.0))
+    made.rejoin(made.members[name], CHANGED, Timeouts(60_000, 600_000), at(0.0))
     outcome = made.tick(at(60_000.0))
-    assert set(outcome.joined) == {"a"}
-    assert set(made.members) == {"a"}
-
-
-def test_leader_that_does_not_rejoin_in_time_is_replaced_by_one_who_did():
-    made = stable("a", "b", session_ms=600_000)
-    made.rejoin(made.members["b"], CHANGED, Timeouts(60_000, 600_000), at(0.0))
-    assert made.tick(at(60_000.0)).joined["b"].leader == "b"
+    assert set(outcome.joined) == set(made.members) == {name}
+    assert outcome.joined[name].leader == name
 
 
 def test_static_members_alone_keep_a_rebalance_open_until_one_joins():
@@ -271,8 +257,8 @@ def test_reserved_member_id_can_leave():
     assert errors == [ErrorCode.NONE] and not made.roster.pending
 
 
-def restart_static(made, old="i-1", new="i-2", protocols=RANGE, can_skip=True, error=ErrorCode.NONE):
-    outcome = made.replace_static(made.members[old], new, protocols, TIMES, can_skip, at(0.0))
+def restart_static(made, old="i-1", new="i-2", protocols=RANGE, error=ErrorCode.NONE):
+    outcome = made.replace_static(made.members[old], new, protocols, TIMES, True, at(0.0))
     return log_step(made, outcome, error) if outcome.step else outcome
 
 
@@ -284,11 +270,6 @@ def test_static_member_that_restarts_keeps_its_assignment_without_a_rebalance():
     assert made.state is ClassicGroupState.STABLE and made.members["i-2"].assignment == b"i-1"
     assert made.roster.error("i-1", "i") is ErrorCode.FENCED_INSTANCE_ID
     assert made.roster.error("i-1", None) is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_old_version_static_leader_that_restarts_gets_its_old_id_as_leader():
-    reply = restart_static(stable(member("i-1", "i")), can_skip=False).joined["i-2"]
-    assert (reply.leader, reply.members, reply.skip_assignment) == ("i-1", (), False)
 
 
 def test_static_follower_that_restarts_has_no_assignment_to_skip():
@@ -348,20 +329,6 @@ def test_static_member_that_restarts_while_it_joins_fences_its_old_self():
     outcome = restart_static(made)
     assert outcome.joined["i-1"][:2] == (ErrorCode.FENCED_INSTANCE_ID, "i-1")
     assert made.members["i-2"].awaiting_join
-
-
-@pytest.mark.parametrize(
-    ("protocol_type", "protocols", "accepted"),
-    [
-        ("consumer", RANGE, True),
-        ("connect", RANGE, False),
-        ("consumer", (("sticky", b""),), False),
-        ("consumer", (), False),
-        ("", RANGE, False),
-    ],
-)
-def test_group_accepts_members_that_share_a_protocol(protocol_type, protocols, accepted):
-    assert stable("a").accepts(protocol_type, protocols) is accepted
 
 
 @pytest.mark.parametrize(

@@ -25,21 +25,10 @@ def offset(rig, *, stable=False, group_id="g", key=("t", 0)):
     return row
 
 
-def test_commit_without_a_member_creates_a_simple_group(rig):
-    assert commit(rig) == [NONE]
-    assert offset(rig) == (NONE, 5, 3, "m")
-    assert rig.group().protocol_type is None
-
-
 @pytest.mark.parametrize("producer", [None, PRODUCER])
 def test_generation_of_a_group_that_does_not_exist_is_illegal(rig, producer):
     assert commit(rig, Caller("g", 0, "who"), producer=producer) == [OLD_GENERATION]
     assert not rig.known
-
-
-def test_offset_commit_version_9_gets_group_id_not_found(rig):
-    errors = rig.commits.commit(Caller("g", 0, "who"), [ROW], no_such_group=ErrorCode.GROUP_ID_NOT_FOUND)
-    assert errors == [ErrorCode.GROUP_ID_NOT_FOUND]
 
 
 @pytest.mark.parametrize(
@@ -134,37 +123,6 @@ def test_log_errors_are_returned_as_coordinator_errors(rig, refused, told):
     rig.log_of().refuse = refused
     too_long = ROW._replace(partition=1, metadata="x" * 11)
     assert commit(rig, rows=[ROW, too_long]) == [told, ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert not rig.known
-
-
-def test_offset_in_a_transaction_is_pending_until_the_marker(rig):
-    commit(rig)
-    commit(rig, rows=[ROW._replace(offset=9)], producer=PRODUCER)
-    assert offset(rig).offset == 5
-    assert offset(rig, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1, -1, "")
-    assert offset(rig, stable=True, key=("t", 1)) == (NONE, -1, -1, "")
-    assert rig.mark(7) is NONE
-    assert offset(rig, stable=True).offset == 9
-
-
-def test_fetch_of_all_topics_shows_what_is_committed(rig):
-    commit(rig, rows=[ROW, ROW._replace(topic="u", partition=3)])
-    commit(rig, rows=[ROW._replace(offset=9), ROW._replace(partition=4)], producer=PRODUCER)
-    error, topics = fetch(rig.commits, "g", None, True)
-    assert not error
-    assert topics == [("t", [(0, (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1, -1, ""))]), ("u", [(3, (NONE, 5, 3, "m"))])]
-
-
-def test_fetch_answers_in_the_shape_of_the_request(rig):
-    commit(rig)
-    asked = [("t", [0, 0]), ("no-such-topic", []), ("t", [1])]
-    _, topics = fetch(rig.commits, "g", asked, False)
-    assert [(name, [index for index, _ in rows]) for name, rows in topics] == asked
-
-
-def test_fetch_of_an_unknown_group_is_no_error(rig):
-    assert fetch(rig.commits, "g", None, True) == (NONE, [])
-    assert offset(rig) == (NONE, -1, -1, "")
     assert not rig.known
 
 

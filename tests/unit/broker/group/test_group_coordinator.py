@@ -27,20 +27,6 @@ def read_values(rig, group_id="g"):
     ]
 
 
-def test_new_member_gets_member_id_required_and_joins_with_the_id(rig):
-    (asked,) = rig.join(known_id=True)
-    assert asked.error is ErrorCode.MEMBER_ID_REQUIRED and asked.member_id.startswith("client-")
-    waiting = rig.join(asked.member_id, known_id=True)
-    rig.clock.advance()
-    assert waiting[0].member_id == asked.member_id and waiting[0].generation == 1
-
-
-def test_static_member_needs_no_second_request(rig):
-    waiting = rig.join(instance="i", known_id=True)
-    rig.clock.advance()
-    assert waiting[0].member_id.startswith("i-")
-
-
 EMPTY = ("", 0, None, None, ())
 
 
@@ -71,22 +57,6 @@ def test_new_group_that_the_log_refuses_does_not_exist(rig):
     rig.log_of().refuse = ErrorCode.NONE
     (reply,) = rig.join(known_id=True)
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
-
-
-@pytest.mark.parametrize(
-    ("session_ms", "error"),
-    [(5_999, ErrorCode.INVALID_SESSION_TIMEOUT), (1_800_001, ErrorCode.INVALID_SESSION_TIMEOUT)],
-)
-def test_session_timeout_outside_the_limits_is_refused(rig, session_ms, error):
-    (reply,) = rig.join(session_ms=session_ms)
-    assert reply.error is error
-
-
-def test_full_group_refuses_a_new_member(make_rig):
-    rig = make_rig(group_max_size=1)
-    rig.stable()
-    (reply,) = rig.join()
-    assert (reply.error, reply.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
 
 
 def test_last_member_to_rejoin_a_shrunk_group_is_out(make_rig):
@@ -243,18 +213,6 @@ def test_discarded_earlier_request_does_not_take_the_later_one_along(rig):
     waiting.activity.discard()
     rig.clock.advance(60_000)
     assert later[0].generation == 2
-
-
-def test_sync_checks_member_generation_and_protocol(rig):
-    (reply,) = rig.stable()
-    cases = [
-        (reply._replace(member_id="who"), (None, None), ErrorCode.UNKNOWN_MEMBER_ID),
-        (reply._replace(generation=2), (None, None), ErrorCode.ILLEGAL_GENERATION),
-        (reply, ("connect", "range"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        (reply, ("consumer", "sticky"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        (reply, ("consumer", "range"), ErrorCode.NONE),
-    ]
-    assert [rig.sync(who, protocol=names)[0].error for who, names, _ in cases] == [error for *_, error in cases]
 
 
 def test_timers_do_not_pile_up(rig):

@@ -72,18 +72,10 @@ def test_a_group_deletion_removes_committed_and_pending_offsets(rig):
     commit(rig, ROW._replace(partition=2), producer=PRODUCER)
     assert rig.delete_group("g") is E.NONE
     assert tombstones(rig) == [[("t", 0), ("t", 1), ("t", 2)], [()]] and not rig.known
-    rig.mark(7)
+    assert rig.mark(7) is E.NONE
     for _ in range(2):
         assert offsets(rig) == {} and rig.delete_group("g") is E.GROUP_ID_NOT_FOUND
         rig.restart()
-
-
-def test_a_group_of_members_is_not_deleted(rig):
-    caller = member(rig, "t")
-    commit(rig, caller=caller)
-    assert rig.delete_group("g") is E.NON_EMPTY_GROUP and offsets(rig) == {("t", 0): 42}
-    rig.leave((caller.member_id, None))
-    assert rig.delete_group("g") is E.NONE and not rig.known
 
 
 def test_a_deleted_group_forgets_the_ids_that_it_handed_out(rig):
@@ -137,19 +129,6 @@ def test_offsets_of_what_members_may_read_stay(rig, metadata, subscribed):
         assert (error, told) == (E.NONE, [rows[0] * 2, rows[1]])
         rig.restart()
     assert offsets(rig).keys() == {(topic, 0) for topic in ("t", "u") if topic in subscribed}
-
-
-def test_members_that_are_no_consumers_keep_all_offsets(rig):
-    caller = member(rig, "t", protocol_type="connect")
-    commit(rig, caller=caller)
-    assert rig.delete_offsets("g", [("u", [0])]) == (E.NON_EMPTY_GROUP, [])
-    rig.leave((caller.member_id, None))
-    assert rig.delete_offsets("g", [("t", [0])]) == (E.NONE, [[E.NONE]])
-
-
-@pytest.mark.parametrize(("group_id", "error"), [("", E.INVALID_GROUP_ID), ("nobody", E.GROUP_ID_NOT_FOUND)])
-def test_offsets_of_no_group(rig, group_id, error):
-    assert rig.delete_offsets(group_id, [("t", [0])]) == (error, [])
 
 
 def test_tombstones_of_a_long_group_name_are_split_into_batches(rig):

@@ -15,6 +15,7 @@ from ottla.protocol.internal_topics.security_records import AccessControlEntryRe
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
+NO_AUTHORIZER = "the broker has no authorizer (authorizer.class.name): every client may do everything\n"
 MISSING = "To allow it: kafka-acls --bootstrap-server localhost:9092 --add --allow-principal User:alice --operation "
 
 
@@ -149,7 +150,11 @@ def test_an_invalid_option_value_is_a_one_line_error(why, words, sentence):
 @pytest.mark.parametrize(
     ("error", "message", "told"),
     [
-        (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured", "the broker has no authorizer "),
+        (
+            ErrorCode.SECURITY_DISABLED,
+            "No Authorizer is configured",
+            NO_AUTHORIZER,
+        ),
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not you.", "localhost:9092: CLUSTER_AUTHORIZATION_FAILED: Not you."),
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None, "localhost:9092: CLUSTER_AUTHORIZATION_FAILED"),
     ],
