@@ -92,18 +92,18 @@ def _tables(arguments: Arguments, form: str) -> "Iterator[Tables | None]":
 def _audit_again(runner: "Runner", request: "Request", listed: "list[Listed]") -> "Audit":
     """Audit, and list again when the broker deleted files that were to be read."""
     from ottla.audit.output_tables import clear
-    from ottla.audit.pipeline import audit_listed
+    from ottla.audit.pipeline import audit_listing
     from ottla.audit.request import list_everything
     from ottla.audit.runner import FilesVanished
 
     for _ in range(MOST_TRIES - 1):
         try:
-            return audit_listed(runner, request, listed)
+            return audit_listing(runner, request, listed)
         except FilesVanished:
             if request.output is not None:
                 clear(request.output)
             listed = list_everything(request)
-    return audit_listed(runner, request, listed)
+    return audit_listing(runner, request, listed)
 
 
 def _request(arguments: Arguments) -> "Request":

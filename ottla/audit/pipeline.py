@@ -32,10 +32,10 @@ LARGEST_CUT_BYTES = 1024 * 1024 * 1024
 
 def audit(runner: Runner, request: Request) -> Audit:
     """Audit as `request` says. Raises UnreadableDirectory, or AuditFailed if a task could not read its files."""
-    return audit_listed(runner, request, list_everything(request))
+    return audit_listing(runner, request, list_everything(request))
 
 
-def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
+def audit_listing(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
     """Audit the listed partitions."""
     logs = [one.log for one in listed]
     chosen = [

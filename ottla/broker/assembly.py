@@ -218,7 +218,7 @@ class Assembly:
 
     def _relieve_memory(self) -> None:
         if self.broker.memory.short:
-            self._start_parts("memory", lambda: self._visit_connections(Connection.close_if_stalled))
+            self._start_parts("memory", lambda: self._visit_connections(Connection.close_on_stall))
         else:
             self._shared.most_bytes = INITIAL_BYTES
 

@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.idle_sweeps > most_sweeps and not self._busy:
             self.abort()  # `close` would wait for a peer that has stopped reading, and keep its replies
 
-    def close_if_stalled(self) -> None:
+    def close_on_stall(self) -> None:
         """Close the connection if its client holds memory and makes no progress, or has hung up while it was not read.
         Called at intervals while other requests wait for memory."""
         holding, inbox = self._memory, self._inbox

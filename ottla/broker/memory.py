@@ -26,7 +26,7 @@ No request waits for ever:
    all replies together held no more. The reply that grows needs at most the other half (`TooLarge`), so it waits only
    for replies that are built and not sent.
 3. Unsent replies wait for their clients. A client that makes no progress while others wait for its memory is
-   disconnected (`Connection.close_if_stalled`), so neither a half-sent request nor an unread reply blocks others. The
+   disconnected (`Connection.close_on_stall`), so neither a half-sent request nor an unread reply blocks others. The
    same check finds clients that hang up while they wait.
 
 Requests wait for replies, replies for clients, and clients wait for nothing here: there is no cycle.

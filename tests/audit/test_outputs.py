@@ -186,7 +186,7 @@ def test_output_of_an_unfinished_run_is_refused_without_overwrite(write_log, pla
 
 def test_unwritable_output_paths_are_refused_before_reading(write_log, tmp_path, capsys, monkeypatch):
     write_log().data(1)
-    monkeypatch.setattr(pipeline, "audit_listed", refuse_to_scan)
+    monkeypatch.setattr(pipeline, "audit_listing", refuse_to_scan)
     monkeypatch.setattr(export, "_write_range", refuse_to_scan)
     (tmp_path / "file").touch()
     path = f"{tmp_path}/file/below"
@@ -202,7 +202,7 @@ def test_unwritable_output_paths_are_refused_before_reading(write_log, tmp_path,
 
 def test_missing_buckets_and_secrets_in_uris_are_refused_before_reading(write_log, s3, capsys, monkeypatch):
     write_log().data(1)
-    monkeypatch.setattr(pipeline, "audit_listed", refuse_to_scan)
+    monkeypatch.setattr(pipeline, "audit_listing", refuse_to_scan)
     query = s3[1]
     assert audit.main([str(write_log.root), "--output", f"s3://no-such/tables{query}"]) == 2
     assert capsys.readouterr().err == ("ottla audit: --output s3://no-such/tables: cannot be written: no such bucket\n")

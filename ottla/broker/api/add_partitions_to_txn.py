@@ -13,7 +13,7 @@ verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks)
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denied, need_of
+from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_row_refusals
@@ -44,7 +44,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
         return await _reply_below_v4(broker, request, {}, _WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
-    refused = await find_denied(broker, request, _WRITE, names)
+    refused = await find_denials(broker, request, _WRITE, names)
     accepted, errors = await _check_partitions(
         broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS
     )

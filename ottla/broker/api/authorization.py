@@ -32,7 +32,7 @@ def need_of(operation: AclOperation, resource_type: ResourceType, *, is_quiet: b
     return Need(operation, resource_type, _ERRORS[resource_type], is_quiet)
 
 
-async def find_denied(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
+async def find_denials(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
     """Return the names for which the client lacks this right. Each name is checked once, in turns."""
     if broker.authorizer is None:
         return ()

@@ -8,7 +8,7 @@ the partition of each id or group.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denied, need_of
+from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
@@ -33,7 +33,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     first, twice = await index_rows(broker.turns, body.topics, lambda item: item.name)
     outcomes: dict[str, ApiError | None] = dict.fromkeys(first)
     outcomes.update(dict.fromkeys(twice, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
-    refused = await find_denied(broker, request, _ALTER, (name for name in first if name not in twice))
+    refused = await find_denials(broker, request, _ALTER, (name for name in first if name not in twice))
     outcomes.update(dict.fromkeys(refused, ApiError(_ALTER.error)))
     accepted = [item for name, item in first.items() if outcomes[name] is None]
     adding = _Adding(broker, body.validate_only, mutation_quota(request, FIRST_STRICT_VERSION), outcomes)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denied, need_of
+from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
@@ -78,7 +78,7 @@ async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]
     """Return the topics that this client may not create (`ControllerApis.createTopics`)."""
     if broker.may(request, _CREATE_ANY, CLUSTER_NAME):
         return ()
-    return await find_denied(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
+    return await find_denials(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
 
 
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:

@@ -7,7 +7,7 @@ are left out.
 
 from typing import Final
 
-from ottla.broker.api.authorization import find_denied, need_of
+from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
@@ -34,7 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
         broker.turns.charge(len(partitions) * REPLY_ROW_US)
-        for topic in await find_denied(broker, request, _SEE_TOPIC, topics):
+        for topic in await find_denials(broker, request, _SEE_TOPIC, topics):
             del topics[topic]
         await states.add(
             error_code=error,

@@ -7,7 +7,7 @@ authorized request.
 
 from typing import Any, Final
 
-from ottla.broker.api.authorization import MESSAGES, find_denied, need_of
+from ottla.broker.api.authorization import MESSAGES, find_denials, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -30,7 +30,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     keys = dict.fromkeys(body.coordinator_keys if version >= FIRST_VERSION_WITH_KEYS else (body.key,))
     topic, need = _OF_TYPE.get(body.key_type if version >= 1 else 0, ("", None))
-    refused = await find_denied(broker, request, need, keys) if need is not None else ()
+    refused = await find_denials(broker, request, need, keys) if need is not None else ()
     place = await _place(broker, request, topic) if len(refused) < len(keys) else {}
     if version < FIRST_VERSION_WITH_KEYS:
         return encode_reply(request, **(_nowhere(need.error, MESSAGES[need.error]) if need and refused else place))

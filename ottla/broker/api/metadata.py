@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.api import operations
-from ottla.broker.api.authorization import find_denied, need_of
+from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import mutation_quota
@@ -57,7 +57,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
         by_id = version >= 10
         once, _ = await index_rows(broker.turns, requested, lambda item: (item.name, item.topic_id if by_id else None))
-        answer.hidden = await find_denied(broker, request, _DESCRIBE, _names(broker, once))
+        answer.hidden = await find_denials(broker, request, _DESCRIBE, _names(broker, once))
         absent = [name for name, _ in once if name and name not in answer.hidden] if create else ()
         refused = await _create_absent(broker, request, absent)
         for name, topic_id in once:
@@ -176,7 +176,7 @@ async def _create_absent(broker: Broker, request: Request, names: Iterable[str])
     absent = [name for name in dict.fromkeys(names) if name not in broker.cluster.topics]
     refused: dict[str, ErrorCode] = {}
     if absent and not broker.may(request, _CREATE_ANY, CLUSTER_NAME):
-        refused = dict.fromkeys(await find_denied(broker, request, _CREATE, absent), _CREATE.error)
+        refused = dict.fromkeys(await find_denials(broker, request, _CREATE, absent), _CREATE.error)
         absent = [name for name in absent if name not in refused]
     if absent:
         quota = mutation_quota(request, 0)

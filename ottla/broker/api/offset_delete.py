@@ -8,7 +8,7 @@ that do not exist are UNKNOWN_TOPIC_OR_PARTITION. An error of the group is that 
 from typing import Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import find_denied, need_of
+from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply, with_tables
 from ottla.broker.costs import LOOKUP_US, ROW_US
@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     exists = broker.cluster.has_partition
     requested: list[tuple[str, list[int], ErrorCode]] = []
     known: list[tuple[str, list[int]]] = []
-    refused = await find_denied(broker, request, _READ, (topic.name for topic in body.topics))
+    refused = await find_denials(broker, request, _READ, (topic.name for topic in body.topics))
     for topic in body.topics:
         name, indexes = topic.name, [row.partition_index for row in topic.partitions]
         is_refused = name in refused

@@ -266,7 +266,7 @@ class ClassicGroup:
     def _went(self, now: Moment, why: str) -> Outcome:
         if self.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             return self._prepare_rebalance(now, why)
-        return Outcome().add_line(lines.describe_event(self, why)).add(self._complete_join_if_all_joined(now))
+        return Outcome().add_line(lines.describe_event(self, why)).add(self._complete_full_join(now))
 
     # -- sync -----------------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class ClassicGroup:
         lapsed = [member_id for member_id, at_ms in self.roster.pending.items() if at_ms <= now_ms]
         if lapsed:
             self.roster.remove_all(lapsed)
-            outcome.add(self._complete_join_if_all_joined(now))
+            outcome.add(self._complete_full_join(now))
         silent = [m for m in self.members.values() if not m.is_exempt and m.session_deadline_ms <= now_ms]
         for member in silent:
             outcome.add(self._drop(member.member_id))
@@ -384,7 +384,7 @@ class ClassicGroup:
         if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return self._prepare_rebalance(now, why)
         outcome = Outcome().add_line(lines.describe_event(self, why)) if member.is_new else Outcome()
-        return outcome.add(self._complete_join_if_all_joined(now))
+        return outcome.add(self._complete_full_join(now))
 
     def _prepare_rebalance(self, now: Moment, why: str) -> Outcome:
         """Start a rebalance: all members must join again. Waiting SyncGroups get REBALANCE_IN_PROGRESS."""
@@ -402,9 +402,9 @@ class ClassicGroup:
             self._grew = False
         self._join_deadline_ms = self._note(now_ms + (self._initial_delay_ms if self._is_initial else timeout_ms))
         self._enter(ClassicGroupState.PREPARING_REBALANCE, now)
-        return outcome.add(self._complete_join_if_all_joined(now))
+        return outcome.add(self._complete_full_join(now))
 
-    def _complete_join_if_all_joined(self, now: Moment) -> Outcome:
+    def _complete_full_join(self, now: Moment) -> Outcome:
         if (
             self.state is not ClassicGroupState.PREPARING_REBALANCE
             or self._is_initial

@@ -89,7 +89,7 @@ def test_a_client_whose_reading_is_paused_is_not_closed_as_stalled():
     peer.receive(bytes(65_536))
     assert not peer.transport.reading
     for _ in range(3):
-        peer.connection.close_if_stalled()
+        peer.connection.close_on_stall()
     assert not peer.transport.closed
 
 

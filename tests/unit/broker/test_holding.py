@@ -101,12 +101,12 @@ def test_small_requests_go_ahead_while_large_ones_wait():
 def test_a_client_that_stops_half_way_gives_way_when_others_wait(caplog):
     stalled, other = peers = peers_of(2)
     Sender(stalled, produce(7 * MIB)).send(5 * MIB)
-    stalled.connection.close_if_stalled()
+    stalled.connection.close_on_stall()
     waiting = Sender(other, produce(7 * MIB))
     assert not waiting.send(8 * MIB)
     with caplog.at_level(logging.WARNING):
         for peer in peers:
-            peer.connection.close_if_stalled()
+            peer.connection.close_on_stall()
     assert stalled.transport.aborted and not other.transport.closed
     assert "queued.max.request.bytes" in caplog.text
     stalled.connection.connection_lost(None)
@@ -138,12 +138,12 @@ def test_a_client_that_hangs_up_while_it_waits_is_missed_unless_it_has_sent_all(
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * MIB)
         theirs.setblocking(False)
         gone.connection._outbox._socket = ours.fileno()
-        gone.connection.close_if_stalled()
+        gone.connection.close_on_stall()
         assert not gone.transport.closed
         sent = theirs.send(bytes(100_000))
         gone.connection._inbox._needed = received + sent + left_bytes
         theirs.close()
-        gone.connection.close_if_stalled()
+        gone.connection.close_on_stall()
     assert gone.transport.aborted == bool(left_bytes)
     gone.connection.connection_lost(None)
     assert count_bytes([gone, holder])[0] >= 5 * MIB
@@ -156,8 +156,8 @@ def test_a_slow_client_that_keeps_sending_is_not_closed():
     Sender(other, produce(7 * MIB)).send(8 * MIB)
     for _ in range(20):
         sender.send(100_000)
-        slow.connection.close_if_stalled()
-        other.connection.close_if_stalled()
+        slow.connection.close_on_stall()
+        other.connection.close_on_stall()
     assert not slow.transport.closed and not other.transport.closed
 
 
@@ -217,7 +217,7 @@ def test_clients_that_do_not_read_do_not_starve_a_client_that_reads():
     assert not healthy.sent
     for _ in range(2 * len(idle)):
         for peer in peers:
-            peer.connection.close_if_stalled()
+            peer.connection.close_on_stall()
             if peer.transport.aborted:
                 peer.connection.connection_lost(None)
         run(peers)
@@ -278,7 +278,7 @@ def test_no_memory_is_held_after_random_clients_disconnect(seed):
                 transport.takes = None
                 connection.resume_writing()
             case 2:
-                connection.close_if_stalled()
+                connection.close_on_stall()
             case 3 if rng.random() < 0.02:
                 connection.connection_lost(None)
             case _:
