@@ -10,15 +10,15 @@ with TRANSACTION_ABORTABLE, which the broker does not answer here. Clients of tr
 from typing import Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 _READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
-NEEDS: Final = (_WRITE_ID, _READ_GROUP)
 FIRST_VERSION_WITH_FENCED = 2
 
 
@@ -35,3 +35,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return encode_reply(request, error_code=error)
+
+
+API: Final = Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, handle, (_WRITE_ID, _READ_GROUP))

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import find_denials, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_row_refusals
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply
@@ -22,13 +22,13 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 
 _WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 _WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
 _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-NEEDS: Final = (_WRITE_ID, _WRITE, _ACT)
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
@@ -151,3 +151,6 @@ async def _write_rows(
             await partitions.add(index, errors.get((name, index), default))
         await rows.add(name, partitions)
     return rows
+
+
+API: Final = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (_WRITE_ID, _WRITE, _ACT))

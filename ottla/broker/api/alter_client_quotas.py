@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.quotas.alteration import decide, named_twice
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import QuotaEntity, SecurityRecord
 
 _ALTER: Final = need_of(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
-NEEDS: Final = (_ALTER,)
 MOST_RECORDS: Final = 10_000
 """The most records of one request (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 _REFUSED: Final = ApiError(_ALTER.error, MESSAGES[_ALTER.error])
@@ -82,3 +82,6 @@ async def _alter(
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {entity: outcome if outcome.error else failed for entity, outcome in outcomes.items()}
     return outcomes
+
+
+API: Final = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, handle, (_ALTER,))

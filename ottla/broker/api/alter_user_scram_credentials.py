@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
@@ -28,6 +28,7 @@ from ottla.broker.security.scram import (
     name_can_log_in,
 )
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import (
     RemoveUserScramCredentialRecord,
@@ -36,7 +37,6 @@ from ottla.protocol.internal_topics.security_records import (
 )
 
 _ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER)
-NEEDS: Final = (_ALTER,)
 _METADATA_VERSION: Final = 11
 """`MetadataVersion.isScramSupported`: 3.5-IV2."""
 _CHANGED_AT_ONCE: Final = 1_000
@@ -125,3 +125,6 @@ def _upsertion(row: Any) -> UserScramCredentialRecord | ApiError:
 
 def _unacceptable(why: str) -> ApiError:
     return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, why)
+
+
+API: Final = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, handle, (_ALTER,))

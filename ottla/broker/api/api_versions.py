@@ -7,10 +7,12 @@ listed from 0 although 0-2 are refused, because librdkafka derives features from
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Api, Broker, Encoded, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.cluster.features import SUPPORTED_FEATURES
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -49,3 +51,6 @@ def _list_served_apis() -> list[tuple[int, int, int]]:
     from ottla.broker.api.table import list_versions  # the table imports every handler, this one too
 
     return list_versions()
+
+
+API: Final = Api(ApiKey.API_VERSIONS, 0, 4, handle, ())

@@ -8,8 +8,9 @@ throws and librdkafka has a fatal error. If the API is not listed, librdkafka wa
 import logging
 from typing import Final
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -32,3 +33,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
         heartbeat_interval_ms=0,
         assignment=None,
     )
+
+
+API: Final = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, handle, ())

@@ -179,13 +179,15 @@ Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
 
 
 class Api(NamedTuple):
-    """A served API: its versions, its handler, and the rights that it checks."""
+    """A served API: its versions, its handler, and the rights that it checks. Each handler declares its own."""
 
     key: ApiKey
     min_version: int
     max_version: int
     handle: Handle
     needs: Sequence[Need]
+    advertised_from: int | None = None
+    """The lowest version that ApiVersions lists, if it is not `min_version`."""
 
     @property
     def title(self) -> str:

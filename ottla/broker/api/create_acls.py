@@ -6,18 +6,17 @@ entry needs a host.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api.acls import ALTER, MOST_CHANGED, entry_problem, refusal
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
 from ottla.broker.security.authorizer import Authorizer
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
-
-NEEDS = (ALTER,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -84,3 +83,6 @@ def _entry(row: Any, new_id: bytes) -> AccessControlEntryRecord:
         row.operation,
         row.permission_type,
     )
+
+
+API: Final = Api(ApiKey.CREATE_ACLS, 1, 3, handle, (ALTER,))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import find_denials, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.replicas import replicas_problem
@@ -18,10 +18,10 @@ from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 
 _ALTER: Final = need_of(AclOperation.ALTER, ResourceType.TOPIC)
-NEEDS: Final = (_ALTER,)
 FIRST_STRICT_VERSION = 3
 MAX_PARTITIONS = 10_000
 """The partitions that one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
@@ -112,3 +112,6 @@ def _assignment_problem(node_id: int, added: int, assignments: Sequence[Sequence
         found = f"only {len(assignments)} assignment(s) were specified."
         return f"Attempted to add {added} additional partition(s), but {found}"
     return next(filter(None, (replicas_problem(node_id, replicas) for replicas in assignments)), "")
+
+
+API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (_ALTER,))

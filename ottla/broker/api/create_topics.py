@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import find_denials, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.replicas import ONE_BROKER, replicas_problem
@@ -23,6 +23,7 @@ from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
@@ -36,7 +37,6 @@ FIRST_STRICT_VERSION = 6
 _CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
 _CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
 _DESCRIBE_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, is_quiet=True)
-NEEDS: Final = (_CREATE_ANY, _CREATE, _DESCRIBE_CONFIGS)
 _REFUSED = ApiError(_CREATE.error, "Authorization failed.")
 _EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
@@ -209,3 +209,6 @@ async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: A
         replication_factor=1,
         configs=[(entry.name, entry.value, entry.read_only, entry.source, False) for entry in entries],
     )
+
+
+API: Final = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, (_CREATE_ANY, _CREATE, _DESCRIBE_CONFIGS))

@@ -6,17 +6,16 @@ No more than 10,000 entries are listed: filters that match more have INVALID_REQ
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api.acls import ALTER, MOST_CHANGED, filter_of, refusal
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ACL_MATCH_US, ROW_US
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-
-NEEDS = (ALTER,)
 
 _Found = tuple[ApiError, Sequence[AccessControlEntryRecord]]
 
@@ -87,3 +86,6 @@ class _Deleting:
                     message = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
                     return ApiError(ErrorCode.INVALID_REQUEST, message), ()
         return ApiError(), entries
+
+
+API: Final = Api(ApiKey.DELETE_ACLS, 1, 3, handle, (ALTER,))

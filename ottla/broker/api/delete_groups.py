@@ -8,13 +8,13 @@ from typing import Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _DELETE: Final = need_of(AclOperation.DELETE, ResourceType.GROUP)
-NEEDS: Final = (_DELETE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -31,3 +31,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     error = await broker.groups.deletion.delete_group(group_id)
     return error or await durability.wait_group_durable(broker, group_id)
+
+
+API: Final = Api(ApiKey.DELETE_GROUPS, 0, 2, handle, (_DELETE,))

@@ -8,14 +8,14 @@ DELETE of the topic.
 from typing import Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _DELETE: Final = need_of(AclOperation.DELETE, ResourceType.TOPIC)
-NEEDS: Final = (_DELETE,)
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -57,3 +57,6 @@ async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[
         return ErrorCode.OFFSET_OUT_OF_RANGE, NO_LOW_WATERMARK
     partition.raise_log_start(start)
     return ErrorCode.NONE, partition.log_start_offset
+
+
+API: Final = Api(ApiKey.DELETE_RECORDS, 0, 2, handle, (_DELETE,))

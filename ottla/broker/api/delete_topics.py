@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.api.authorization import MESSAGES, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.reply import ReplyBuilder
@@ -19,13 +19,13 @@ from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.security.authorizer import Need
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
 _DELETE_ANY: Final = need_of(AclOperation.DELETE, ResourceType.CLUSTER, is_quiet=True)
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
 _DELETE: Final = need_of(AclOperation.DELETE, ResourceType.TOPIC)
-NEEDS: Final = (_DELETE_ANY, _DESCRIBE, _DELETE)
 _REFUSED = (_DELETE.error, MESSAGES[_DELETE.error])
 
 FIRST_STRICT_VERSION = 5
@@ -145,3 +145,6 @@ class _Deleting:
 _DUPLICATE_NAME = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _DUPLICATE_ID = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 _BY_NAME_AND_ID = "The provided topic name maps to an ID that was already supplied."
+
+
+API: Final = Api(ApiKey.DELETE_TOPICS, 1, 6, handle, (_DELETE_ANY, _DESCRIBE, _DELETE))

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.quotas.filters import Component, read_filter
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -43,3 +43,6 @@ def _components(rows: list[Any]) -> Iterator[Component]:
 
 def _refuse(request: Request, refusal: ApiError) -> Reply:
     return encode_reply(request, error_code=refusal.error, error_message=refusal.message, entries=None)
+
+
+API: Final = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle, (_DESCRIBE,))

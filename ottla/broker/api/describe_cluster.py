@@ -9,16 +9,16 @@ from typing import Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 BROKERS = 1
 CONTROLLERS = 2
 
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -48,3 +48,6 @@ def _operations(broker: Broker, request: Request) -> int:
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
         return 0
     return operations.of_cluster(broker, request)
+
+
+API: Final = Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, handle, (_DESCRIBE,))

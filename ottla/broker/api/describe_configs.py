@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.api.config_needs import config_needs, refusal
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.broker.costs import CONFIG_ENTRY_US
 from ottla.protocol.acls import AclOperation
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from ottla.protocol.topic_names import detect_invalid_topic
 
 _NEEDS: Final = config_needs(AclOperation.DESCRIBE_CONFIGS)
-NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -74,3 +74,6 @@ def _entries(
             return ErrorCode.INVALID_REQUEST, "Group name must not be empty", []
         return ErrorCode.NONE, None, describe_group(broker.cluster.image.group_configs.get(name, {}))
     return ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs in Ottla", []
+
+
+API: Final = Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, handle, tuple(dict.fromkeys(_NEEDS.values())))

@@ -8,15 +8,15 @@ from typing import Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
-NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -56,3 +56,6 @@ async def _add_group(reply: ReplyBuilder, groups: ReplyRows, metadata: GroupMeta
             member.assignment,
         )
     await groups.add(ErrorCode.NONE, None, group.group_id, state.value, kind, shown, members, allowed)
+
+
+API: Final = Api(ApiKey.DESCRIBE_GROUPS, 0, 5, handle, (_DESCRIBE,))

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -54,3 +54,6 @@ async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[i
         requested.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
         await broker.turns.spend(ROW_US + len(topic.partitions) * LOOKUP_US)
     return dict(requested)
+
+
+API: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, handle, (_DESCRIBE,))

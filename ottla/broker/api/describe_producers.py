@@ -9,14 +9,14 @@ at the time it is written. Needs READ of the topic.
 from typing import Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 
 _READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
-NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -65,3 +65,6 @@ def _why_absent(broker: Broker, name: str) -> tuple[ErrorCode, str | None]:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
     message = None if name in broker.cluster.topics else "This server does not host this topic-partition."
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message
+
+
+API: Final = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, (_READ,))

@@ -8,14 +8,14 @@ are left out.
 from typing import Final
 
 from ottla.broker.api.authorization import find_denials, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 
 _DESCRIBE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 _SEE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
-NEEDS: Final = (_DESCRIBE_ID, _SEE_TOPIC)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -47,3 +47,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
             topics=topics.items(),
         )
     return reply.finish(transaction_states=states)
+
+
+API: Final = Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle, (_DESCRIBE_ID, _SEE_TOPIC))

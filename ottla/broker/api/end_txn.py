@@ -12,14 +12,14 @@ bumps the epoch, and the answer has the next producer id and epoch.
 from typing import Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
-NEEDS: Final = (_WRITE_ID,)
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_WITH_PRODUCER = 5
 
@@ -40,3 +40,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     reply = encode_reply(request, 0, error, answer.producer_id, answer.producer_epoch)
     return reply._replace(error_code=error) if error else reply
+
+
+API: Final = Api(ApiKey.END_TXN, 0, 5, handle, (_WRITE_ID,))

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from ottla.broker import outbox
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Api, Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
@@ -38,7 +38,6 @@ from ottla.protocol.requests.fetch_wire import (
 
 _READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
 _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-NEEDS: Final = (_READ, _ACT)
 READ_COMMITTED = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
@@ -338,3 +337,6 @@ def _count(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> None:
 
 def _error_row(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
     return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")
+
+
+API: Final = Api(ApiKey.FETCH, 4, 12, handle, (_READ, _ACT))

@@ -8,16 +8,16 @@ authorized request.
 from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, find_denials, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
 _DESCRIBE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-NEEDS: Final = (_DESCRIBE_GROUP, _DESCRIBE_ID, _ACT)
 FIRST_VERSION_WITH_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE: Final = 6
 SHARE: Final = 2
@@ -61,3 +61,6 @@ async def _place(broker: Broker, request: Request, topic: str) -> dict[str, Any]
 
 def _nowhere(error: ErrorCode, message: str) -> dict[str, Any]:
     return dict(zip(_PLACE, (-1, "", -1, error, message), strict=True))
+
+
+API: Final = Api(ApiKey.FIND_COORDINATOR, 0, 6, handle, (_DESCRIBE_GROUP, _DESCRIBE_ID, _ACT))

@@ -18,12 +18,13 @@ import logging
 from typing import Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.security.authorizer import Need
 from ottla.broker.txn.values import Decision
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 _WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 _IDEMPOTENT_WRITE: Final = need_of(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_quiet=True)
 _WRITE_ANY: Final = Need(AclOperation.WRITE, ResourceType.TOPIC, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-NEEDS: Final = (_WRITE_ID, _IDEMPOTENT_WRITE, _WRITE_ANY)
 FIRST_VERSION_WITH_EXPECTATION = 3
 FIRST_VERSION_WITH_FENCED = 4
 
@@ -95,3 +95,6 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
             "timeout of %(asked_ms)d ms is not from 1 to %(most_ms)d (transaction.max.timeout.ms)",
             about | {"asked_ms": body.transaction_timeout_ms, "most_ms": broker.transactions.settings.max_timeout_ms},
         )
+
+
+API: Final = Api(ApiKey.INIT_PRODUCER_ID, 0, 5, handle, (_WRITE_ID, _IDEMPOTENT_WRITE, _WRITE_ANY))

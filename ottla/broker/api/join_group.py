@@ -10,15 +10,15 @@ from typing import Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.group.coordinator import JoinAsk
 from ottla.broker.group.members import Timeouts
 from ottla.broker.group.replies import JoinReply
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 
 _READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
-NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -80,3 +80,6 @@ def _client_host(peer: str) -> str:
     if address.ipv4_mapped is not None:
         return f"/{address.ipv4_mapped}"
     return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
+
+
+API: Final = Api(ApiKey.JOIN_GROUP, 0, 9, handle, (_READ,))

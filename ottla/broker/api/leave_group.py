@@ -8,15 +8,15 @@ from typing import Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR
 
 MEMBERS_AT_ONCE: Final = 500
 
 _READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
-NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -46,3 +46,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
         await broker.turns.yield_if_due()
     error = error or await durability.wait_group_durable(broker, body.group_id)
     return reply.finish(error_code=error, members=members)
+
+
+API: Final = Api(ApiKey.LEAVE_GROUP, 0, 5, handle, (_READ,))

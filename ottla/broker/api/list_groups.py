@@ -7,14 +7,14 @@ the groups that it may describe.
 from typing import Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 
 _DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER, is_quiet=True)
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP, is_quiet=True)
-NEEDS: Final = (_DESCRIBE_CLUSTER, _DESCRIBE)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -32,3 +32,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
         else:
             await broker.turns.spend(REPLY_ROW_US)
     return reply.finish(error_code=error, groups=groups)
+
+
+API: Final = Api(ApiKey.LIST_GROUPS, 0, 4, handle, (_DESCRIBE_CLUSTER, _DESCRIBE))

@@ -11,18 +11,18 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
-NEEDS: Final = (_DESCRIBE,)
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -106,3 +106,6 @@ def _end(partition: Partition, timestamp: int, isolation: FetchIsolation) -> Fou
         return Found(ErrorCode.NONE)
     start = partition.log_start_offset
     return Found(ErrorCode.NONE, start, -1, partition.epoch_of(start))
+
+
+API: Final = Api(ApiKey.LIST_OFFSETS, 1, 11, handle, (_DESCRIBE,))

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import find_denials, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import mutation_quota
 from ottla.broker.api.reply import ReplyBuilder
@@ -27,6 +27,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.topic_names import detect_invalid_topic
@@ -37,7 +38,6 @@ _SEE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
 _CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
 _CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
 _DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-NEEDS: Final = (_DESCRIBE, _SEE, _CREATE_ANY, _CREATE, _DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS)
 _NameOrId = tuple[str | None, UUID | None]
 """A name, an id, or both."""
 
@@ -202,3 +202,8 @@ async def _create(
             else:
                 await cluster.controller.create_topic(name, cluster.default_partitions, {})
         await broker.turns.spend(CHANGE_US)
+
+
+API: Final = Api(
+    ApiKey.METADATA, 0, 12, handle, (_DESCRIBE, _SEE, _CREATE_ANY, _CREATE, _DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS)
+)

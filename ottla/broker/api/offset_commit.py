@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import with_tables
 from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 
@@ -26,7 +27,6 @@ _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _ILLEGAL_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
 _READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
 READ_TOPIC: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
-NEEDS: Final = (_READ_GROUP, READ_TOPIC)
 
 Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
 """[(topic, [(partition, error)])]."""
@@ -129,3 +129,6 @@ async def commit_rows(
             await settle()
     await settle()
     return found
+
+
+API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle, (_READ_GROUP, READ_TOPIC))

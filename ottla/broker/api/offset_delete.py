@@ -9,15 +9,15 @@ from typing import Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import find_denials, need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply, with_tables
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _DELETE: Final = need_of(AclOperation.DELETE, ResourceType.GROUP)
 _READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
-NEEDS: Final = (_DELETE, _READ)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -46,3 +46,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
         topics.append((name, rows))
         await broker.turns.spend(ROW_US + len(indexes) * LOOKUP_US)
     return await with_tables(broker, request, "topics", "partitions", topics)
+
+
+API: Final = Api(ApiKey.OFFSET_DELETE, 0, 0, handle, (_DELETE, _READ))

@@ -12,17 +12,17 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOKUP_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetch_offset
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
 _DESCRIBE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
-NEEDS: Final = (_DESCRIBE_GROUP, _DESCRIBE_TOPIC)
 
 IndexesByTopic = dict[str, dict[int, None]]
 """topic -> partitions."""
@@ -114,3 +114,6 @@ class _Answer:
 
     async def _charge_row(self) -> None:
         await self._broker.turns.spend(REPLY_ROW_US)
+
+
+API: Final = Api(ApiKey.OFFSET_FETCH, 1, 8, handle, (_DESCRIBE_GROUP, _DESCRIBE_TOPIC))

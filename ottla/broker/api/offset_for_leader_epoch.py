@@ -8,16 +8,16 @@ topic, or CLUSTER_ACTION.
 from typing import Any, Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.fetch import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
 _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_quiet=True)
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
-NEEDS: Final = (_ACT, _DESCRIBE)
 UNDEFINED = (UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
@@ -46,3 +46,6 @@ async def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[
         return ErrorCode.KAFKA_STORAGE_ERROR, UNDEFINED
     error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)
     return (error, UNDEFINED) if error else (error, partition.end_offset_for_epoch(row.leader_epoch))
+
+
+API: Final = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, handle, (_ACT, _DESCRIBE))

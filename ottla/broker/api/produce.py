@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.api import duplicates, durability, verification
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
 from ottla.broker.api.duplicates import MOST_CHARS, Duplicate
 from ottla.broker.api.fencing_log import FENCED
 from ottla.broker.api.refusals import record_refusal
@@ -28,6 +28,7 @@ from ottla.broker.log.log_validator import ValidationResult, is_recompressed
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header, says_transactional
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.requests.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 
 _WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 _WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
-NEEDS: Final = (_WRITE_ID, _WRITE)
 CHECK_US = 6.0
 """Look up and check one partition's batch, without its records."""
 ROWS_AT_ONCE = 100
@@ -486,3 +486,7 @@ def _why(failed: list[PartitionResponse]) -> str:
     detail = f": {first.message}" if first.message else ""
     topic = first.topic[:MOST_CHARS] or first.topic_id.hex()
     return f"{topic!r}-{first.partition} {ErrorCode(first.error).name}{detail}{more}"
+
+
+# Versions 0-2 are advertised and refused: librdkafka derives feature support from them (KAFKA-18659).
+API: Final = Api(ApiKey.PRODUCE, 3, 13, handle, (_WRITE_ID, _WRITE), advertised_from=0)

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
-NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -57,3 +57,6 @@ def _reply(request: Request, reply: SyncReply) -> Reply:
         protocol_name=reply.protocol,
         assignment=reply.assignment,
     )
+
+
+API: Final = Api(ApiKey.SYNC_GROUP, 0, 5, handle, (_READ,))

@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.offset_commit import READ_TOPIC, commit_rows, or_else, refused_rows
 from ottla.broker.api.reply import with_tables
@@ -19,12 +19,12 @@ from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
 _WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 _READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
-NEEDS: Final = (_WRITE_ID, _READ_GROUP, READ_TOPIC)
 FIRST_VERSION_WITH_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS = 5
 
@@ -117,3 +117,6 @@ def _map_error(error: ErrorCode, version: int) -> ErrorCode:
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version <= 1:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error
+
+
+API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, handle, (_WRITE_ID, _READ_GROUP, READ_TOPIC))

@@ -14,17 +14,17 @@ Needs ALTER of the cluster, or CLUSTER_ACTION.
 from typing import Final
 
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOKUP_US, MARKER_US
 from ottla.broker.turns import Wait
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
 
 _ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER, is_quiet=True)
 _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-NEEDS: Final = (_ALTER, _ACT)
 FIRST_VERSION_WITH_GENERATION = 2
 UNKNOWN_GENERATION = -1
 
@@ -91,3 +91,6 @@ async def _reply(broker: Broker, request: Request, results: Results) -> Reply:
                 await rows.add(name, await partitions.extend(errors.items()))
             await markers.add(producer_id, rows)
     return reply.finish(markers=markers)
+
+
+API: Final = Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, handle, (_ALTER, _ACT))
