@@ -8,7 +8,7 @@ A group runs in one process, one test after the other. A group is one of these:
 - a test of the simulation, which shares nothing;
 - any other file, so that its fixtures are made once.
 
-The longest groups begin first. The seeds are short and fill the end.
+The longest groups begin first, and those that wait most. The seeds are short and fill the end.
 """
 
 import os
@@ -32,7 +32,7 @@ GROUP_OF_FILES = {
 """The group of files whose names begin so; the first entry that fits."""
 CASE_OF_JVM = re.compile(r"[\[-]apache[]-]")  # of a file whose other cases are for Ottla
 BYTES_OF_PROCESS = 2 << 30
-LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/")
+LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/", "tests/wire/")
 SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
 
 
@@ -80,12 +80,12 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Return two processes for each processor, as far as memory allows: half of the time, tests wait for a client."""
+    """Return two processes for each processor and one more, as far as memory allows: many tests wait for a client."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(processors, min(2 * processors, memory_bytes // BYTES_OF_PROCESS))
+    return max(processors, min(2 * processors + 1, memory_bytes // BYTES_OF_PROCESS))
 
 
 @pytest.hookimpl(optionalhook=True)
