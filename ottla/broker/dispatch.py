@@ -248,7 +248,7 @@ class Dispatcher:
         except ProtocolError as error:
             gate.leave()
             return Close(f"{api.title} v{request.api_version}: {error}")
-        except Exception:  # a discarded handler does not reach this line: `on_discard` of its `share` leaves the gate
+        except Exception:  # a discarded handler does not reach this line: `on_discard` of its `spend` leaves the gate
             gate.leave()
             raise
         gate.leave()

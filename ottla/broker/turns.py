@@ -269,7 +269,7 @@ class Turns:
 
     @property
     def must_yield(self) -> bool:
-        """Whether the running handler must yield: the check of `share` without a call, for hot paths."""
+        """Whether the running handler must yield: the check of `spend` without a call, for hot paths."""
         charged_us = self.charged_us
         return charged_us - self._share_began_us >= SHARE_US and not (
             self.is_fresh and charged_us - self._began_us < OWN_US
@@ -388,7 +388,7 @@ class Turns:
             await self.spend(cost_us)
 
     async def yield_if_due(self, on_discard: Callable[[], None] | None = None) -> None:
-        """Like `spend`, after work that was charged elsewhere."""
+        """Continue at once while the turn budget lasts, else in a later turn: for work that was charged elsewhere."""
         if self.must_yield:
             await self.pause(on_discard)
 

@@ -45,7 +45,7 @@ def group_of_a_static_member(requests):
     requests.read_log()
 
 
-def group_of_commits_that_failed(requests):
+def fail_commits_to_a_new_group(requests):
     """Kafka's DescribeGroups does not see it before something is written to the same partition."""
     requests.commit([(requests.topic, [(0, 1, LONG + "x")])])
     requests.commit(generation=0)
@@ -69,7 +69,7 @@ def group_of_an_aborted_commit(requests):
     requests.read_log()
 
 
-def group_of_a_commit_that_was_refused(requests):
+def refuse_a_commit_outside_of_a_transaction(requests):
     producer = requests.producer()
     requests.commit_in_transaction(producer)
     requests.describe()
@@ -213,9 +213,9 @@ SCRIPTS = [
     groups_begin,
     group_of_a_reserved_id,
     group_of_a_static_member,
-    group_of_commits_that_failed,
+    fail_commits_to_a_new_group,
     group_of_an_aborted_commit,
-    group_of_a_commit_that_was_refused,
+    refuse_a_commit_outside_of_a_transaction,
     delete_what_is_not_there,
     delete_groups_of_nobody,
     delete_groups_of_members,

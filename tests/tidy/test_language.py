@@ -52,7 +52,7 @@ LEFT = {
     "ottla/testkit/faults": 1,
     "ottla/testkit/in_memory": 1,
     "ottla/testkit/kit": 7,
-    "tests/conformance": 7,
+    "tests/conformance": 5,
     "tests/unit": 2,
 }
 """Places that still break a rule, by folder. A folder that is not named has none, and no number may grow."""

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
@@ -41,7 +41,6 @@ KEEP_US: Final = 15.0
 DECODED_BYTES: Final = 4_096
 """A larger request is matched by its bytes alone."""
 DECODED_BYTE_US: Final = 0.3
-T = TypeVar("T")
 MEDIA_TYPE: Final = "application/x-ndjson"
 
 _LINE: Final[Mapping[str, Any]] = {
