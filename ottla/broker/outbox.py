@@ -61,6 +61,7 @@ class Outbox:
         "is_encrypted",
         "parts",
         "paused",
+        "sending",
         "slices",
         "unsent_bytes",
         "written_bytes",
@@ -75,6 +76,8 @@ class Outbox:
         self.is_encrypted = False
         """Whether the transport encrypts with TLS."""
         self.paused = False
+        self.sending = False
+        """Whether `send` has left a rest."""
         self.slices = 0
         """The number of parts that are slices of files."""
         self.unsent_bytes = 0
@@ -114,6 +117,7 @@ class Outbox:
     def clear(self) -> None:
         """Discard the queue."""
         self.parts.clear()
+        self.sending = False
         self.slices = self.unsent_bytes = 0
 
     def send(self) -> None:
@@ -121,6 +125,7 @@ class Outbox:
         parts = self.parts
         while parts and not self.paused:
             if not self.slices:
+                self.sending = False
                 self.written_bytes = self.unsent_bytes
                 self.unsent_bytes = 0
                 if len(parts) == 1:
@@ -135,11 +140,12 @@ class Outbox:
                 self._send_before_slice(self._buffers_in_front())
                 continue
             if self._turns.is_spent:
-                return
+                break
             if len(part) > EDGE_BYTES:
                 self._send_some(part)
             if len(part) <= EDGE_BYTES:
                 self._take_rest(part)
+        self.sending = bool(parts)
 
     def _send_before_slice(self, buffers: list[Buffer]) -> None:
         """Send small buffers in one packet with the beginning of the slice after them."""

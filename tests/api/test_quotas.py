@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.connection import PauseReason
 from ottla.broker.costs import REQUEST_US
 from ottla.broker.quotas.quotas import Throttled
 from ottla.protocol.api_keys import ApiKey as K
@@ -149,7 +150,7 @@ def test_much_that_is_sent_while_throttled_is_not_read(broker):
         client.post(K.PRODUCE, 9, **_produce(acks=0))
     broker.advance(10.0)
     connection = client._connection
-    assert connection._paused_reading
+    assert connection.pause_reason is PauseReason.AHEAD
 
 
 def test_a_broker_that_drains_does_not_wait_for_who_is_throttled(broker):
