@@ -19,7 +19,7 @@ from enum import Enum, IntEnum
 
 
 class Phase(IntEnum):
-    """What a connection does with requests."""
+    """Phase of a connection: what it does with requests."""
 
     NEW = 0  # begins the first one; others go first while the turn budget is spent: thousands may connect at once
     IDLE = 1  # begins the next one
@@ -33,7 +33,7 @@ class Phase(IntEnum):
 
 
 class Intake(Enum):
-    """Which requests a connection still begins."""
+    """Requests that a connection still begins."""
 
     ALL = 0
     RECEIVED = 1  # those that have arrived, because the peer has closed its side
@@ -41,7 +41,7 @@ class Intake(Enum):
 
 
 class PauseReason(Enum):
-    """Why a connection is not read."""
+    """Reason why a connection is not read."""
 
     UNSENT = 0  # the socket does not take the replies
     MEMORY = 1  # the request that is being received waits for memory

@@ -100,7 +100,7 @@ def keep_a_reply(peer):
     peer.connection._outbox.add([b"earlier"])
 
 
-def refuse_after_a_reply(peer):
+def queue_reply_and_refuse(peer):
     peer.login()
     keep_a_reply(peer)
     peer.reply = Close("refused")
@@ -122,12 +122,12 @@ def put_off(peer):
     peer.next_turn()
 
 
-def reach_refused(peer):
-    refuse_after_a_reply(peer)
+def play_refusal(peer):
+    queue_reply_and_refuse(peer)
     peer.receive(heartbeat(1))
 
 
-def reach_closing(peer):
+def play_closing(peer):
     """End a connection whose socket takes nothing."""
     peer.transport.takes = 1
     peer.receive(heartbeat(1) + heartbeat(2))
@@ -158,7 +158,7 @@ def wait_then(request, act):
 
 
 def refuse_woken(peer):
-    refuse_after_a_reply(peer)
+    queue_reply_and_refuse(peer)
     peer.wake()
 
 
@@ -188,16 +188,16 @@ def answer(peer):
     peer.receive(heartbeat(1))
 
 
-def refuse_idle(peer):
+def refuse_after_reply(peer):
     """Refuse after a reply, as a failed login does."""
     peer.login()
     peer.reply = Encoded([b"no"], closes="refused")
     peer.receive(heartbeat(1))
 
 
-def refuse_muted(peer):
+def refuse_after_muting(peer):
     peer.throttle_ms = 1000.0
-    refuse_idle(peer)
+    refuse_after_reply(peer)
 
 
 P = Phase
@@ -208,17 +208,17 @@ SCENARIOS = {
     (P.NEW, P.CLOSED): lose,
     (P.IDLE, P.MUTED): mute,
     (P.IDLE, P.SERVING): then(answer, answer),
-    (P.IDLE, P.REFUSED): refuse_idle,
+    (P.IDLE, P.REFUSED): refuse_after_reply,
     (P.IDLE, P.CLOSING): then(answer, leave_while_spent),
     (P.IDLE, P.CLOSED): then(answer, lose),
     (P.MUTED, P.IDLE): then(mute, Guided.fire),
-    (P.MUTED, P.REFUSED): refuse_muted,
+    (P.MUTED, P.REFUSED): refuse_after_muting,
     (P.MUTED, P.CLOSING): then(mute, lambda peer: peer.connection.drain()),
     (P.MUTED, P.CLOSED): then(mute, lose),
     (P.SERVING, P.IDLE): answer,
     (P.SERVING, P.PRODUCING): lambda peer: make_a_request_wait(peer, produce()),
     (P.SERVING, P.WAITING): lambda peer: make_a_request_wait(peer, heartbeat(1)),
-    (P.SERVING, P.REFUSED): reach_refused,
+    (P.SERVING, P.REFUSED): play_refusal,
     (P.SERVING, P.CLOSING): then(lambda peer: setattr(peer, "reply", Close("refused")), answer),
     (P.SERVING, P.CLOSED): fail_while_serving,
     (P.PRODUCING, P.IDLE): wait_then(produce(), Guided.wake),
@@ -229,9 +229,9 @@ SCENARIOS = {
     (P.WAITING, P.REFUSED): wait_then(heartbeat(1), refuse_woken),
     (P.WAITING, P.CLOSING): wait_then(heartbeat(1), leave_while_spent),
     (P.WAITING, P.CLOSED): wait_then(heartbeat(1), lose),
-    (P.REFUSED, P.CLOSING): then(reach_refused, Guided.fire),
-    (P.REFUSED, P.CLOSED): then(reach_refused, lose),
-    (P.CLOSING, P.CLOSED): then(reach_closing, lose),
+    (P.REFUSED, P.CLOSING): then(play_refusal, Guided.fire),
+    (P.REFUSED, P.CLOSED): then(play_refusal, lose),
+    (P.CLOSING, P.CLOSED): then(play_closing, lose),
 }
 
 
