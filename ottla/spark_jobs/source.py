@@ -50,8 +50,8 @@ class OttlaSource(DataSource):
     A load of several paths reads the log directories of one cluster as one; each partition must be in one of them.
 
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
-    hanging, findings. `.schema("offset bigint, key binary")` reads these columns only: other columns are not decoded. Names
-    of columns are written in any case.
+    hanging, findings. `.schema("offset bigint, key binary")` reads these columns only: other columns are not decoded.
+    Names of columns are written in any case.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
