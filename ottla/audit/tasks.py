@@ -14,7 +14,7 @@ from ottla.scan.needs import WorkerLacks, check_worker
 if TYPE_CHECKING:
     from ottla.audit.checks.across import Ends, Marker
     from ottla.audit.checks.finding import Finding
-    from ottla.audit.checks.history import RangeHistory
+    from ottla.audit.checks.history import HistoryDecoder, RangeHistory
     from ottla.audit.checks.shape import Packed
     from ottla.audit.checks.stale import Idle
     from ottla.audit.checks.torn import Matched
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from ottla.scan.compiled.kernels import Longs
     from ottla.scan.listing import PartitionLog
     from ottla.scan.ranges import LogRange
+    from ottla.scan.records import ReadFilter
     from ottla.scan.states import States
-    from ottla.scan.walk import Step
+    from ottla.scan.walk import Step, Walk
 
 # At most this many anomalies and gaps of each range are kept; the others are only counted.
 MOST_ANOMALIES = 1_000
@@ -151,25 +152,31 @@ def failed_result(work: Work, error: Exception) -> Result:
     return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", vanished)
 
 
+def entry_states(work: Work) -> "States":
+    """Return the states at the start of the range."""
+    from ottla.scan.partitions import entering
+
+    if work.entering is not None:
+        return work.entering
+    assert work.log is not None
+    return entering(work.log)
+
+
+def walk(work: Work, start: "States", log: DamageLog, *, check_crc: bool = False) -> "Walk":
+    """Return a walk over the range up to `work.limit`."""
+    from ottla.scan.walk import Walk
+
+    expiration_ms = work.settings.producer_expiration_ms
+    return Walk(work.part, start, log, check_crc=check_crc, limit=work.limit, expiration_ms=expiration_ms)
+
+
 def _scan(work: Work) -> RangeFacts:
     from ottla.audit.checks.index import IndexCheck
     from ottla.audit.output_tables import transactions_of
-    from ottla.scan.partitions import entering
-    from ottla.scan.walk import Walk
 
     log = DamageLog(REPORT)
-    start = work.entering
-    if start is None:
-        assert work.log is not None
-        start = entering(work.log)
-    walked = Walk(
-        work.part,
-        start,
-        log,
-        check_crc=True,
-        limit=work.limit,
-        expiration_ms=work.settings.producer_expiration_ms,
-    )
+    start = entry_states(work)
+    walked = walk(work, start, log, check_crc=True)
     collector = _Collector(work)
     indexes = None
     if "index" in work.settings.checks and work.limit is None:
@@ -187,34 +194,31 @@ def _scan(work: Work) -> RangeFacts:
 
 
 def _read_history(work: Work) -> "RangeHistory":
-    import numpy as np
-
     from ottla.audit.checks.history import HistoryDecoder
-    from ottla.scan import schemas
-    from ottla.scan.records import RecordScan, Visibility
+    from ottla.scan.records import ReadFilter
 
-    part = work.part
     log = DamageLog(REPORT)
-    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
-    limit = 2**63 - 1 if work.limit is None else work.limit
-    everything = Visibility(False, part.log_start, limit, np.empty((0, 3), dtype=np.int64))
-    decoder = HistoryDecoder(part.number, work.cleaned_below, work.settings.until_ms)
-    for batch in scan.read(part, everything):
-        columns = (batch.column(name).to_pylist() for name, _ in _OFFSET_KEY_VALUE)
-        for offset, key, value in zip(*columns, strict=True):
-            decoder.add(offset, key, value)
+    decoder = HistoryDecoder(work.part.number, work.cleaned_below, work.settings.until_ms)
+    read_decisions(decoder, work.part, ReadFilter() if work.limit is None else ReadFilter(end_offset=work.limit), log)
     found = decoder.result()
     return found._replace(is_damaged=found.is_damaged or bool(log.found), unread=tuple(log.found))
 
 
+def read_decisions(decoder: "HistoryDecoder", part: "LogRange", read_filter: "ReadFilter", log: DamageLog) -> None:
+    """Add the chosen records of a range of `__transaction_state` to `decoder`."""
+    from ottla.scan import schemas
+    from ottla.scan.records import RecordScan, uncommitted_visibility
+
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
+    for batch in scan.read(part, uncommitted_visibility(part.log_start), read_filter):
+        for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            decoder.add(*record)
+
+
 def _leaving(work: Work) -> "States":
     from ottla.scan import states
-    from ottla.scan.walk import Walk
 
-    log = DamageLog(REPORT)
-    expiration_ms = work.settings.producer_expiration_ms
-    walked = Walk(work.part, states.empty(), log, check_crc=False, limit=work.limit, expiration_ms=expiration_ms)
-    return walked.finish().leaving
+    return walk(work, states.empty(), DamageLog(REPORT)).finish().leaving
 
 
 def _cut(work: Work) -> int | None:
