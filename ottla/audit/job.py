@@ -45,9 +45,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
         request = arguments.request(time.time_ns() // 1_000_000)
         for warning in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
             _log(warning)
-        listed, unmatched = list_selection(request)
-        if unmatched:
-            _log(unmatched)
+        listed = list_selection(request, _log)
         report = outputs.absolute(arguments.report) if arguments.report else ""
         with _tables(arguments, form) as tables:
             if report:

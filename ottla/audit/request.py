@@ -1,6 +1,6 @@
 """The request for an audit, and the partitions that it covers. shell"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.audit.checks.copies import Pair
@@ -75,21 +75,23 @@ def list_everything(request: Request) -> list[Listed]:
     return [one._replace(log=later_than(one.log, since_ms)) for one in listed]
 
 
-def list_selection(request: Request) -> tuple[list[Listed], str]:
-    """List the partitions, and describe the globs that match no topic; empty if all do.
+def list_selection(request: Request, log: Callable[[str], None]) -> list[Listed]:
+    """List the partitions. Log globs that match no topic, and raise BadArgument if none matches any.
 
-    Raises BadArgument if none does: a misspelt topic must not be reported as clean. Raises UnreadableDirectory.
+    A misspelt topic must not be reported as clean. Raises UnreadableDirectory.
     """
     listed = list_everything(request)
     logs = [one.log for one in listed]
     unmatched = describe_missing_topics(logs, request.topics)
-    if unmatched and not select_topics(logs, request.topics):
-        raise BadArgument(f"{', '.join(request.directories)}: {unmatched}")
+    if unmatched:
+        if not select_topics(logs, request.topics):
+            raise BadArgument(f"{', '.join(request.directories)}: {unmatched}")
+        log(unmatched)
     names = {(log.topic, log.partition) for log in logs}
     for topic, partition in request.until_offsets:
         if (topic, partition) not in names:
             raise BadArgument(f"--as-of names {topic}:{partition}, which does not exist")
-    return listed, unmatched
+    return listed
 
 
 def _check_one_cluster(directories: tuple[str, ...]) -> None:

@@ -158,7 +158,7 @@ def judge(
     return one
 
 
-def undone(found: OpenTransaction, decision: Longs, last_marker_ms: int) -> Mapping[int, Longs]:
+def find_undone(found: OpenTransaction, decision: Longs, last_marker_ms: int) -> Mapping[int, Longs]:
     """Return the newest decision by its producer id if it is certainly on this transaction, whose marker is missing.
 
     A decision with a newer epoch can only belong to this transaction. A decision with the epoch of the data may belong

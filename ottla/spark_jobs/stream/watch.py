@@ -78,7 +78,7 @@ class Watch:
     def _undone(self, place: TopicPartition, growing: GrowingPartition, one: OpenTransaction) -> Mapping[int, Longs]:
         decision = self._decided.get((place, one.producer_id))
         last_marker_ms = growing.last_marker_ms.get(one.producer_id, growing.first_marker_ms)
-        return {} if decision is None else hanging.undone(one, decision, last_marker_ms)
+        return {} if decision is None else hanging.find_undone(one, decision, last_marker_ms)
 
     def _history(self) -> History:
         """Return the coordinators' last record of each transactional id."""

@@ -37,9 +37,7 @@ class FindingsReader(ViewReader):
         from ottla.audit.runner import ThreadRunner
 
         request = self._request()
-        listed, unmatched = list_selection(request)
-        if unmatched:
-            _log.warning("%s", unmatched)
+        listed = list_selection(request, _log.warning)
         found = audit_listing(ThreadRunner(os.cpu_count() or 1), request, listed).findings
         return self.to_arrow(dict(zip(schemas.VIEWS[schemas.FINDINGS], one, strict=True)) for one in found)
 
