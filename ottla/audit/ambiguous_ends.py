@@ -8,8 +8,7 @@ from ottla.audit.checks.across import Marker
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.words import count
 from ottla.audit.runner import run
-from ottla.audit.tasks import RangeFacts, Result, Work, entry_states, run_reader, walk
-from ottla.scan.compiled.kernels import Longs
+from ottla.audit.tasks import RangeFacts, Work, entry_states, task, walk
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import open_of
 
@@ -51,12 +50,10 @@ def find_ambiguous_ends(
     return AmbiguousEnds(markers, found)
 
 
-def look_up(work: Work) -> Result:
+@task
+def look_up(work: Work) -> list[Marker]:
     """Return the markers in the range that `work.numbers` name."""
-    return run_reader(work, lambda: _look_up(work, work.numbers))
-
-
-def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
+    numbers = work.numbers
     assert numbers is not None
     return [
         marker for step in walk_again(work) for marker in across.find_markers(work.part.partition, step.ended, numbers)

@@ -5,7 +5,8 @@ The module imports no library: an executor that lacks one must be able to report
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.protocol.errors import ProtocolError
 from ottla.scan.damage_log import REPORT, Damage, DamageLog
@@ -100,6 +101,9 @@ class RangeFacts(NamedTuple):
     findings: "tuple[Finding, ...]"
 
 
+Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
+
+
 class Result(NamedTuple):
     """Result of one piece of work: a value that depends on the function, or the error.
 
@@ -108,41 +112,23 @@ class Result(NamedTuple):
 
     partition: int
     ordinal: int
-    value: "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
+    value: Value
     error: str = ""
     has_vanished: bool = False
 
 
-def scan(work: Work) -> Result:
-    """Return the RangeFacts of the range."""
-    return run_reader(work, lambda: _scan(work))
+def task(read: Callable[[Work], Value]) -> Callable[[Work], Result]:
+    """Make a task of a reader. It returns an error in the result and does not raise it: no traceback, no retries."""
 
+    @wraps(read)
+    def run(work: Work) -> Result:
+        try:
+            check_worker()
+            return Result(work.part.partition, work.part.ordinal, read(work))
+        except (OSError, ProtocolError, WorkerLacks) as error:
+            return failed_result(work, error)
 
-def read_history(work: Work) -> Result:
-    """Return the RangeHistory of a range of `__transaction_state`."""
-    return run_reader(work, lambda: _read_history(work))
-
-
-def leaving(work: Work) -> Result:
-    """Return the states at the end of the range if no states at its start are known."""
-    return run_reader(work, lambda: _leaving(work))
-
-
-def cut(work: Work) -> Result:
-    """Return the first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
-    return run_reader(work, lambda: _cut(work))
-
-
-def run_reader(
-    work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None]"
-) -> Result:
-    """Return the result of `read`. An error is returned in the result, not raised: no traceback, no retries."""
-    part = work.part
-    try:
-        check_worker()
-        return Result(part.partition, part.ordinal, read())
-    except (OSError, ProtocolError, WorkerLacks) as error:
-        return failed_result(work, error)
+    return run
 
 
 def failed_result(work: Work, error: Exception) -> Result:
@@ -170,7 +156,9 @@ def walk(work: Work, start: "States", log: DamageLog, *, check_crc: bool = False
     return Walk(work.part, start, log, check_crc=check_crc, limit=work.limit, expiration_ms=expiration_ms)
 
 
-def _scan(work: Work) -> RangeFacts:
+@task
+def scan(work: Work) -> RangeFacts:
+    """Return the RangeFacts of the range."""
     from ottla.audit.checks.index import IndexCheck
     from ottla.audit.output_tables import transactions_of
 
@@ -193,7 +181,9 @@ def _scan(work: Work) -> RangeFacts:
     return collector.result(walked.totals, walked.leaving, log, () if indexes is None else tuple(indexes.findings))
 
 
-def _read_history(work: Work) -> "RangeHistory":
+@task
+def read_history(work: Work) -> "RangeHistory":
+    """Return the RangeHistory of a range of `__transaction_state`."""
     from ottla.audit.checks.history import HistoryDecoder
     from ottla.scan.records import ReadFilter
 
@@ -215,13 +205,17 @@ def read_decisions(decoder: "HistoryDecoder", part: "LogRange", read_filter: "Re
             decoder.add(*record)
 
 
-def _leaving(work: Work) -> "States":
+@task
+def leaving(work: Work) -> "States":
+    """Return the states at the end of the range if no states at its start are known."""
     from ottla.scan import states
 
     return walk(work, states.empty(), DamageLog(REPORT)).finish().leaving
 
 
-def _cut(work: Work) -> int | None:
+@task
+def cut(work: Work) -> int | None:
+    """Return the first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
     import numpy as np
 
     from ottla.scan import headers
