@@ -8,8 +8,8 @@ from ottla.audit.checks.across import Marker
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.words import count
 from ottla.audit.runner import run
-from ottla.audit.tasks import RangeFacts, Result, Work, run_reader
-from ottla.scan.compiled.kernels import Longs
+from ottla.audit.tasks import RangeFacts, Work, entry_states, task, walk
+from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import open_of
 
 if TYPE_CHECKING:
@@ -50,12 +50,10 @@ def find_ambiguous_ends(
     return AmbiguousEnds(markers, found)
 
 
-def look_up(work: Work) -> Result:
+@task
+def look_up(work: Work) -> list[Marker]:
     """Return the markers in the range that `work.numbers` name."""
-    return run_reader(work, lambda: _look_up(work, work.numbers))
-
-
-def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
+    numbers = work.numbers
     assert numbers is not None
     return [
         marker for step in walk_again(work) for marker in across.find_markers(work.part.partition, step.ended, numbers)
@@ -64,13 +62,4 @@ def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
 
 def walk_again(work: Work) -> "Walk":
     """Return a second walk over a range, which reads only the headers."""
-    from ottla.scan.damage_log import REPORT, DamageLog
-    from ottla.scan.partitions import entering
-    from ottla.scan.walk import Walk
-
-    start = work.entering
-    if start is None:
-        assert work.log is not None
-        start = entering(work.log)
-    expiration_ms = work.settings.producer_expiration_ms
-    return Walk(work.part, start, DamageLog(REPORT), check_crc=False, limit=work.limit, expiration_ms=expiration_ms)
+    return walk(work, entry_states(work), DamageLog(REPORT))

@@ -1,8 +1,7 @@
 """The arguments of an audit on the command line, and their meaning. pure"""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -10,35 +9,25 @@ from click.shell_completion import CompletionItem
 
 from ottla.audit.checks.finding import CHECKS, Severity
 from ottla.audit.outputs import DELTA, JSON, PARQUET
+from ottla.audit.selection import (
+    PRODUCER_ID_EXPIRATION_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+    BadArgument,
+    Selection,
+    parse_expiration_ms,
+)
+from ottla.protocol.times import duration
 from ottla.protocol.values import TopicPartition
 
 FORMATS = (PARQUET, JSON, DELTA)
-_COPIES = "copies"
-_DAY_MS = 86_400_000
-# A smaller number is a date without dashes, or seconds: no broker has written anything before March 1973.
-_FIRST_MS = 100_000_000_000
-# The range of datetime from 1970: to the end of the year 9999.
-_LAST_MS = 253_402_300_799_999
 
 EPILOG = f"Checks: {', '.join(CHECKS)}."
 
 
-class BadArgument(ValueError):
-    """An argument that is not valid; the text is one line."""
-
-
-@dataclass(frozen=True)
-class Arguments:
+@dataclass(frozen=True, kw_only=True)
+class Arguments(Selection):
     """Arguments of the command line by the names of the options, as they were given."""
 
-    directories: tuple[str, ...]
-    checks: str
-    topics: str
-    since: str
-    as_of: str
-    copies: tuple[str, ...]
-    transactional_id_expiration_ms: int
-    producer_id_expiration_ms: int
     format: str
     all: bool
     fail_on: Severity
@@ -65,21 +54,22 @@ def complete_names(known: Iterable[str]) -> Callable[[click.Context, click.Param
     return complete
 
 
-def _expiration_ms(context: click.Context, option: click.Parameter, given: str) -> int:
-    if not _is_number(given) or int(given) == 0:
-        raise click.UsageError(f"{option.opts[0]}: {given}: not a number of milliseconds above 0", context)
-    return int(given)
+def _check_expiration(context: click.Context, option: click.Parameter, given: str) -> str:
+    try:
+        parse_expiration_ms(given, option.opts[0])
+    except BadArgument as error:
+        raise click.UsageError(str(error), context) from None
+    return given
 
 
-def _expiration(name: str, days: int) -> Callable[..., Any]:
-    default = days * _DAY_MS
+def _expiration(name: str, default: int) -> Callable[..., Any]:
     return click.option(
         f"--{name}-id-expiration-ms",
         metavar="MS",
         type=str,
         default=str(default),
-        callback=_expiration_ms,
-        help=f"{name}.id.expiration.ms of the brokers.  [default: {default}, {days} d]",
+        callback=_check_expiration,
+        help=f"{name}.id.expiration.ms of the brokers.  [default: {default}, {duration(default)}]",
     )
 
 
@@ -113,8 +103,8 @@ _PARAMETERS = (
         multiple=True,
         help="Check that each committed record of INPUT has exactly one in OUTPUT, by key or header; may repeat.",
     ),
-    _expiration("transactional", 7),
-    _expiration("producer", 1),
+    _expiration("transactional", TRANSACTIONAL_ID_EXPIRATION_MS),
+    _expiration("producer", PRODUCER_ID_EXPIRATION_MS),
     click.option(
         "--format",
         type=click.Choice(["text", "json"]),
@@ -159,53 +149,12 @@ def takes_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
-    """Return the names of checks in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
-    names = {name.strip() for name in given.split(",") if name.strip()}
-    if unknown := sorted(names - set(CHECKS)):
-        raise BadArgument(f"--checks: no check {', '.join(unknown)}; the checks are {', '.join(CHECKS)}")
-    if _COPIES in names and not has_copies:
-        raise BadArgument("--checks copies: no topics to compare; name them with --copies INPUT=OUTPUT,key")
-    if names and has_copies and _COPIES not in names:
-        raise BadArgument(f"--copies: --checks leaves out the check {_COPIES}; add it there")
-    return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
-
-
 def output_format(arguments: Arguments) -> str:
     """Return the format of the tables. Raises BadArgument for `--output-format` or `--overwrite` without `--output`."""
     for name, given in (("--output-format", arguments.output_format), ("--overwrite", arguments.overwrite)):
         if given and not arguments.output:
             raise BadArgument(f"{name} needs --output DIR; the format of the printed audit is --format")
     return str(arguments.output_format or PARQUET)
-
-
-def time_ms(given: str, option: str) -> int:
-    """Parse milliseconds, or ISO 8601 (UTC without a time zone), to milliseconds. Raises BadArgument."""
-    if _is_number(given):
-        since_1970_ms = int(given)
-        if since_1970_ms < _FIRST_MS:
-            raise BadArgument(f"{option} {given}: too early for milliseconds since 1970; write it as ISO 8601")
-    else:
-        try:
-            moment = datetime.fromisoformat(given)
-        except ValueError as error:
-            raise BadArgument(f"{option} {given}: neither ISO 8601 nor milliseconds") from error
-        since_1970_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    if not 0 <= since_1970_ms <= _LAST_MS:
-        raise BadArgument(f"{option} {given}: not a time from 1970 to 9999")
-    return since_1970_ms
-
-
-def as_of(given: str) -> tuple[int | None, dict[TopicPartition, int]]:
-    """Parse `--as-of`: a time in ms, or offsets by topic and partition. Raises BadArgument."""
-    fields = [one.strip().rsplit(":", 2) for one in given.split(",")]
-    if not given:
-        return None, {}
-    if not _is_time(given) and all(len(one) == 3 and _is_number(one[1]) and _is_number(one[2]) for one in fields):
-        return None, {(topic, int(partition)): int(offset) for topic, partition, offset in fields}
-    if ":" in given and not _is_time(given):
-        raise BadArgument(f"--as-of {given}: neither ISO 8601 nor TOPIC:PARTITION:OFFSET,...")
-    return time_ms(given, "--as-of"), {}
 
 
 def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
@@ -225,20 +174,3 @@ def beyond(until_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicParti
         for (topic, partition), offset in until_offsets.items()
         if offset > (end := ends.get((topic, partition), offset))
     ]
-
-
-def _is_number(given: str) -> bool:
-    return given.isascii() and given.isdigit()
-
-
-def _is_time(given: str) -> bool:
-    try:
-        datetime.fromisoformat(given)
-    except ValueError:
-        return False
-    return True
-
-
-def directories(given: Sequence[str]) -> tuple[str, ...]:
-    """Return each directory once, in the order given."""
-    return tuple(dict.fromkeys(given))

@@ -9,7 +9,7 @@ from ottla.audit.checks import copies
 from ottla.audit.checks.copies import INPUT, OUTPUT, Pair, Tally
 from ottla.audit.checks.finding import Finding
 from ottla.audit.runner import raise_first_error
-from ottla.audit.tasks import Result, Work, failed_result
+from ottla.audit.tasks import Result, Work, entry_states, failed_result, walk
 from ottla.protocol.errors import ProtocolError
 from ottla.scan.compiled.kernels import Longs
 from ottla.scan.needs import WorkerLacks, check_worker
@@ -131,12 +131,9 @@ def committed_visibility(work: Work) -> "Visibility":
     from ottla.scan import states
     from ottla.scan.damage_log import REPORT, DamageLog
     from ottla.scan.fates import ABORTED_COLUMNS, aborted_of
-    from ottla.scan.partitions import entering
     from ottla.scan.records import Visibility
-    from ottla.scan.walk import Walk
 
-    assert work.log is not None
-    walked = Walk(work.part, entering(work.log), DamageLog(REPORT), check_crc=False, limit=work.limit)
+    walked = walk(work, entry_states(work), DamageLog(REPORT))
     aborted = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64), *(aborted_of(step.ended) for step in walked)]
     ranges = np.concatenate(aborted)
     still_open = walked.leaving.open_rows

@@ -25,6 +25,7 @@ from ottla.audit.checks import (
 from ottla.audit.checks.finding import Finding, in_order
 from ottla.audit.checks.history import NEVER, History
 from ottla.audit.checks.index import first_of_each_file
+from ottla.audit.checks.sequence import make_findings
 from ottla.audit.checks.torn import Reached
 from ottla.audit.read_ends import ReadEnds, end_of
 from ottla.audit.tasks import RangeFacts
@@ -34,6 +35,9 @@ from ottla.scan.fates import OpenTransaction, open_of
 
 if TYPE_CHECKING:
     from ottla.audit.request import Listed, Request
+
+# Checks that report anomalies of a walk, with the messages on their kinds.
+_OF_ANOMALIES = {"sequence": sequence.MESSAGES, "zombie": zombie.MESSAGES, "reused": reused.MESSAGES}
 
 
 def judge(
@@ -277,8 +281,10 @@ class _Partition:
             left_out.update(part.anomalies_left_out)
         rows = [part.anomalies for part in self._parts]
         every = np.concatenate(rows) if rows else np.empty((0, events.ANOMALY_COLUMNS), dtype=np.int64)
-        for check in (sequence, zombie, reused):
-            self.findings += check.findings(self._place, self._log.path, every, left_out, self._known)
+        place, folder = self._place, self._log.path
+        for check, messages in _OF_ANOMALIES.items():
+            self.findings += make_findings(check, messages, place, folder, every, left_out, self._known)
+        self.findings += reused.count_findings(place, every, left_out)
         # The finding on the decision without marker covers this.
         others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]
-        self.findings += across.report_missing_markers(self._place, self._log.path, others, left_out, self._known)
+        self.findings += make_findings("torn", across.MESSAGES, place, folder, others, left_out, self._known)

@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.audit import delta, outputs
+from ottla.audit.checks.finding import Finding
 from ottla.audit.outputs import DELTA, TableFile, Tables
 from ottla.audit.report.json import partition_rows
+from ottla.scan import schemas
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pyarrow as pa
 
     from ottla.audit.audited import Audit
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from ottla.scan.walk import Step
 
 FINDINGS, TRANSACTIONS, PARTITIONS = TABLES = ("findings", "transactions", "partitions")
+# Columns of the view `partitions` that the table lacks.
+_NOT_AUDITED = ("segment", "highWatermark")
 
 
 @contextmanager
@@ -61,54 +67,26 @@ def write_tables(audit: "Audit", tables: Tables) -> None:
 def _schemas() -> "dict[str, pa.Schema]":
     import pyarrow as pa
 
-    text, short, long = pa.string(), pa.int32(), pa.int64()
-    findings = {
-        "check": text,
-        "severity": text,
-        "topic": text,
-        "partition": short,
-        "offset": long,
-        "producer_id": long,
-        "transactional_id": text,
-        "message": text,
-        "action": text,
-        "file": text,
-        "position": long,
-    }
-    partitions = {
-        "directory": text,
-        "topic": text,
-        "partition": short,
-        "path": text,
-        "segments": short,
-        "size": long,
-        "logStart": long,
-        "logEnd": long,
-        "lastStableOffset": long,
-        "batches": long,
-        "controlBatches": long,
-        "plainRecords": long,
-        "committedRecords": long,
-        "abortedRecords": long,
-        "openRecords": long,
-        "committedTransactions": long,
-        "abortedTransactions": long,
-        "openTransactions": long,
-        "compactedOffsets": long,
-        "lostOffsets": long,
-    }
+    partitions = [("directory", pa.string()), *_columns(schemas.PARTITIONS, _NOT_AUDITED)]
+    partitions += [("compactedOffsets", pa.int64()), ("lostOffsets", pa.int64())]
+    kinds = (kind for _, kind in _columns(schemas.FINDINGS))
     return {
-        FINDINGS: pa.schema(list(findings.items())),
-        PARTITIONS: pa.schema(list(partitions.items())),
+        FINDINGS: pa.schema(list(zip(Finding._fields, kinds, strict=True))),
+        PARTITIONS: pa.schema(partitions),
         TRANSACTIONS: _transactions(),
     }
 
 
+def _columns(view: str, left_out: "Collection[str]" = ()) -> "list[tuple[str, pa.DataType]]":
+    fields = [(name, True) for name in schemas.VIEWS[view] if name not in left_out]
+    return [(field.name, field.type) for field in schemas.arrow_schema(view, fields)]
+
+
 def _transactions() -> "pa.Schema":
     """Return the columns of the view `transactions`."""
-    from ottla.scan import schemas
+    import pyarrow as pa
 
-    return schemas.arrow_schema(schemas.TRANSACTIONS, [(name, True) for name in schemas.VIEWS[schemas.TRANSACTIONS]])
+    return pa.schema(_columns(schemas.TRANSACTIONS))
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from ottla.audit.audited import Audit
 from ottla.audit.checks import history
 from ottla.audit.copy_tasks import find_copies
 from ottla.audit.merge import judge
+from ottla.audit.output_tables import clear
 from ottla.audit.rematching import match_again
 from ottla.audit.request import Listed, Request, changed_since, compacted_meanwhile, list_everything
-from ottla.audit.runner import TASK_BYTES, AuditFailed, Runner, run
+from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, run
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
 from ottla.protocol.values import TopicPartition
@@ -28,6 +29,7 @@ ANYWHERE = 2**62
 MOST_RECENT = 500
 MOST_RECENT_OF_ALL = 200_000
 LARGEST_CUT_BYTES = 1024 * 1024 * 1024
+MOST_TRIES = 3
 
 
 def audit(runner: Runner, request: Request) -> Audit:
@@ -36,7 +38,18 @@ def audit(runner: Runner, request: Request) -> Audit:
 
 
 def audit_listing(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
-    """Audit the listed partitions."""
+    """Audit the listed partitions, and list again when the broker deleted files that were to be read."""
+    for _ in range(MOST_TRIES - 1):
+        try:
+            return _audit_once(runner, request, listed)
+        except FilesVanished:
+            if request.output is not None:
+                clear(request.output)
+            listed = list_everything(request)
+    return _audit_once(runner, request, listed)
+
+
+def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
     logs = [one.log for one in listed]
     chosen = [
         index

@@ -9,7 +9,7 @@ from ottla.audit.ambiguous_ends import walk_again
 from ottla.audit.checks import clocks, once, torn
 from ottla.audit.checks.history import History
 from ottla.audit.runner import run
-from ottla.audit.tasks import RangeFacts, Result, Work, run_reader
+from ottla.audit.tasks import RangeFacts, Work, task
 from ottla.scan.compiled.kernels import Longs
 
 if TYPE_CHECKING:
@@ -46,12 +46,10 @@ def match_again(
     return found
 
 
-def look_up(work: Work) -> Result:
+@task
+def look_up(work: Work) -> Longs:
     """Return the markers of the producers and epochs in `work.numbers`, as rows of the marker columns."""
-    return run_reader(work, lambda: _look_up(work, work.numbers))
-
-
-def _look_up(work: Work, chosen: "Longs | None") -> Longs:
+    chosen = work.numbers
     assert chosen is not None
     found = [np.empty((0, torn.MARKER_COLUMNS), dtype=np.int64)]
     for step in walk_again(work):

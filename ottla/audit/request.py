@@ -1,12 +1,12 @@
 """The request for an audit, and the partitions that it covers. shell"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.audit.checks.copies import Pair
 from ottla.audit.checks.finding import CHECKS
-from ottla.audit.checks.stale import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from ottla.audit.outputs import Tables
+from ottla.audit.selection import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, BadArgument
 from ottla.audit.topics import read_topics
 from ottla.protocol.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS
 from ottla.protocol.indexes import TIME_ENTRY
@@ -15,10 +15,12 @@ from ottla.scan import storage
 from ottla.scan.listing import (
     PartitionLog,
     UnreadableDirectory,
+    describe_missing_topics,
     find_checkpoint,
     list_partitions,
     read_checkpoint,
     read_cluster_id,
+    select_topics,
     storage_path,
 )
 
@@ -71,6 +73,25 @@ def list_everything(request: Request) -> list[Listed]:
         return listed
     since_ms = request.since_ms
     return [one._replace(log=later_than(one.log, since_ms)) for one in listed]
+
+
+def list_selection(request: Request, log: Callable[[str], None]) -> list[Listed]:
+    """List the partitions. Log globs that match no topic, and raise BadArgument if none matches any.
+
+    A misspelt topic must not be reported as clean. Raises UnreadableDirectory.
+    """
+    listed = list_everything(request)
+    logs = [one.log for one in listed]
+    unmatched = describe_missing_topics(logs, request.topics)
+    if unmatched:
+        if not select_topics(logs, request.topics):
+            raise BadArgument(f"{', '.join(request.directories)}: {unmatched}")
+        log(unmatched)
+    names = {(log.topic, log.partition) for log in logs}
+    for topic, partition in request.until_offsets:
+        if (topic, partition) not in names:
+            raise BadArgument(f"--as-of names {topic}:{partition}, which does not exist")
+    return listed
 
 
 def _check_one_cluster(directories: tuple[str, ...]) -> None:

@@ -5,7 +5,8 @@ The module imports no library: an executor that lacks one must be able to report
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.protocol.errors import ProtocolError
 from ottla.scan.damage_log import REPORT, Damage, DamageLog
@@ -14,7 +15,7 @@ from ottla.scan.needs import WorkerLacks, check_worker
 if TYPE_CHECKING:
     from ottla.audit.checks.across import Ends, Marker
     from ottla.audit.checks.finding import Finding
-    from ottla.audit.checks.history import RangeHistory
+    from ottla.audit.checks.history import HistoryDecoder, RangeHistory
     from ottla.audit.checks.shape import Packed
     from ottla.audit.checks.stale import Idle
     from ottla.audit.checks.torn import Matched
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from ottla.scan.compiled.kernels import Longs
     from ottla.scan.listing import PartitionLog
     from ottla.scan.ranges import LogRange
+    from ottla.scan.records import ReadFilter
     from ottla.scan.states import States
-    from ottla.scan.walk import Step
+    from ottla.scan.walk import Step, Walk
 
 # At most this many anomalies and gaps of each range are kept; the others are only counted.
 MOST_ANOMALIES = 1_000
@@ -99,6 +101,9 @@ class RangeFacts(NamedTuple):
     findings: "tuple[Finding, ...]"
 
 
+Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
+
+
 class Result(NamedTuple):
     """Result of one piece of work: a value that depends on the function, or the error.
 
@@ -107,41 +112,23 @@ class Result(NamedTuple):
 
     partition: int
     ordinal: int
-    value: "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
+    value: Value
     error: str = ""
     has_vanished: bool = False
 
 
-def scan(work: Work) -> Result:
-    """Return the RangeFacts of the range."""
-    return run_reader(work, lambda: _scan(work))
+def task(read: Callable[[Work], Value]) -> Callable[[Work], Result]:
+    """Make a task of a reader. It returns an error in the result and does not raise it: no traceback, no retries."""
 
+    @wraps(read)
+    def run(work: Work) -> Result:
+        try:
+            check_worker()
+            return Result(work.part.partition, work.part.ordinal, read(work))
+        except (OSError, ProtocolError, WorkerLacks) as error:
+            return failed_result(work, error)
 
-def read_history(work: Work) -> Result:
-    """Return the RangeHistory of a range of `__transaction_state`."""
-    return run_reader(work, lambda: _read_history(work))
-
-
-def leaving(work: Work) -> Result:
-    """Return the states at the end of the range if no states at its start are known."""
-    return run_reader(work, lambda: _leaving(work))
-
-
-def cut(work: Work) -> Result:
-    """Return the first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
-    return run_reader(work, lambda: _cut(work))
-
-
-def run_reader(
-    work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None]"
-) -> Result:
-    """Return the result of `read`. An error is returned in the result, not raised: no traceback, no retries."""
-    part = work.part
-    try:
-        check_worker()
-        return Result(part.partition, part.ordinal, read())
-    except (OSError, ProtocolError, WorkerLacks) as error:
-        return failed_result(work, error)
+    return run
 
 
 def failed_result(work: Work, error: Exception) -> Result:
@@ -151,25 +138,33 @@ def failed_result(work: Work, error: Exception) -> Result:
     return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", vanished)
 
 
-def _scan(work: Work) -> RangeFacts:
-    from ottla.audit.checks.index import IndexCheck
-    from ottla.audit.output_tables import transactions_of
+def entry_states(work: Work) -> "States":
+    """Return the states at the start of the range."""
     from ottla.scan.partitions import entering
+
+    if work.entering is not None:
+        return work.entering
+    assert work.log is not None
+    return entering(work.log)
+
+
+def walk(work: Work, start: "States", log: DamageLog, *, check_crc: bool = False) -> "Walk":
+    """Return a walk over the range up to `work.limit`."""
     from ottla.scan.walk import Walk
 
+    expiration_ms = work.settings.producer_expiration_ms
+    return Walk(work.part, start, log, check_crc=check_crc, limit=work.limit, expiration_ms=expiration_ms)
+
+
+@task
+def scan(work: Work) -> RangeFacts:
+    """Return the RangeFacts of the range."""
+    from ottla.audit.checks.index import IndexCheck
+    from ottla.audit.output_tables import transactions_of
+
     log = DamageLog(REPORT)
-    start = work.entering
-    if start is None:
-        assert work.log is not None
-        start = entering(work.log)
-    walked = Walk(
-        work.part,
-        start,
-        log,
-        check_crc=True,
-        limit=work.limit,
-        expiration_ms=work.settings.producer_expiration_ms,
-    )
+    start = entry_states(work)
+    walked = walk(work, start, log, check_crc=True)
     collector = _Collector(work)
     indexes = None
     if "index" in work.settings.checks and work.limit is None:
@@ -186,38 +181,41 @@ def _scan(work: Work) -> RangeFacts:
     return collector.result(walked.totals, walked.leaving, log, () if indexes is None else tuple(indexes.findings))
 
 
-def _read_history(work: Work) -> "RangeHistory":
-    import numpy as np
-
+@task
+def read_history(work: Work) -> "RangeHistory":
+    """Return the RangeHistory of a range of `__transaction_state`."""
     from ottla.audit.checks.history import HistoryDecoder
-    from ottla.scan import schemas
-    from ottla.scan.records import RecordScan, Visibility
+    from ottla.scan.records import ReadFilter
 
-    part = work.part
     log = DamageLog(REPORT)
-    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
-    limit = 2**63 - 1 if work.limit is None else work.limit
-    everything = Visibility(False, part.log_start, limit, np.empty((0, 3), dtype=np.int64))
-    decoder = HistoryDecoder(part.number, work.cleaned_below, work.settings.until_ms)
-    for batch in scan.read(part, everything):
-        columns = (batch.column(name).to_pylist() for name, _ in _OFFSET_KEY_VALUE)
-        for offset, key, value in zip(*columns, strict=True):
-            decoder.add(offset, key, value)
+    decoder = HistoryDecoder(work.part.number, work.cleaned_below, work.settings.until_ms)
+    read_decisions(decoder, work.part, ReadFilter() if work.limit is None else ReadFilter(end_offset=work.limit), log)
     found = decoder.result()
     return found._replace(is_damaged=found.is_damaged or bool(log.found), unread=tuple(log.found))
 
 
-def _leaving(work: Work) -> "States":
+def read_decisions(decoder: "HistoryDecoder", part: "LogRange", read_filter: "ReadFilter", log: DamageLog) -> None:
+    """Add the chosen records of a range of `__transaction_state` to `decoder`."""
+    from ottla.scan import schemas
+    from ottla.scan.records import RecordScan, uncommitted_visibility
+
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
+    for batch in scan.read(part, uncommitted_visibility(part.log_start), read_filter):
+        for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            decoder.add(*record)
+
+
+@task
+def leaving(work: Work) -> "States":
+    """Return the states at the end of the range if no states at its start are known."""
     from ottla.scan import states
-    from ottla.scan.walk import Walk
 
-    log = DamageLog(REPORT)
-    expiration_ms = work.settings.producer_expiration_ms
-    walked = Walk(work.part, states.empty(), log, check_crc=False, limit=work.limit, expiration_ms=expiration_ms)
-    return walked.finish().leaving
+    return walk(work, states.empty(), DamageLog(REPORT)).finish().leaving
 
 
-def _cut(work: Work) -> int | None:
+@task
+def cut(work: Work) -> int | None:
+    """Return the first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
     import numpy as np
 
     from ottla.scan import headers

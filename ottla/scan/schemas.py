@@ -16,6 +16,7 @@ GROUP_OFFSETS = "group_offsets"
 SEGMENTS = "segments"
 DAMAGE = "damage"
 HANGING = "hanging"
+FINDINGS = "findings"
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TOPIC_PARTITIONS = "array<struct<topic:string,partitions:array<int>>>"
@@ -200,6 +201,19 @@ VIEWS = {
         "verdict": "string",
         "message": "string",
         "action": "string",
+    },
+    FINDINGS: {
+        "check": "string",
+        "severity": "string",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "producerId": "bigint",
+        "transactionalId": "string",
+        "message": "string",
+        "action": "string",
+        "file": "string",
+        "position": "bigint",
     },
 }
 

@@ -1,6 +1,6 @@
 """The Spark data source over segment files, the audit jobs, functions for notebooks (`tables`), and `cached`. free
 
-`from ottla.spark_jobs import transactions, hanging` loads Spark's functions; a plain import of the package does not,
+`from ottla.spark_jobs import hanging, torn` loads Spark's functions; a plain import of the package does not,
 because executors import it. The import sets the workers' Python to that of this process (`interpreter`).
 """
 
@@ -10,9 +10,9 @@ from ottla.spark_jobs.interpreter import use_this_python
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.cache.reading import cached
-    from ottla.spark_jobs.tables import gaps, hanging, sequence, shape, throughput, torn, transactions, zombie
+    from ottla.spark_jobs.tables import gaps, hanging, sequence, shape, throughput, torn, zombie
 
-__all__ = ["cached", "gaps", "hanging", "sequence", "shape", "throughput", "torn", "transactions", "zombie"]
+__all__ = ["cached", "gaps", "hanging", "sequence", "shape", "throughput", "torn", "zombie"]
 
 use_this_python()
 

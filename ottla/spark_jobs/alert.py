@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ottla.audit.command_line import BadArgument
 from ottla.audit.program import COULD_NOT_RUN, run_command, show
+from ottla.audit.selection import BadArgument
 from ottla.printable import printable
 from ottla.spark_jobs.session import NoSpark, cannot_run, session
 

@@ -4,9 +4,11 @@ The module imports little, as `source.py` does. Options that Spark's Kafka sourc
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from ottla.audit.selection import SPARK_OPTIONS
 from ottla.printable import printable
 from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
@@ -37,6 +39,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "failOnDataLoss": ("true", ()),
     "minPartitions": ("", ()),
     "fetchIsolation": (LOG_END, (LOG_END, HIGH_WATERMARK)),
+    **{name: (default, ()) for name, default in SPARK_OPTIONS.items()},
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 # Features that are not options, and how to use them.
@@ -55,6 +58,8 @@ _BOUNDED = {
     "failOnDataLoss": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
     "minPartitions": (schemas.RECORDS, schemas.BATCHES, schemas.DAMAGE),
     "fetchIsolation": (schemas.RECORDS, schemas.BATCHES),
+    "partitions": tuple(view for view in schemas.VIEWS if view != schemas.FINDINGS),
+    **{name: (schemas.FINDINGS,) for name in SPARK_OPTIONS if name != "topics"},
 }
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 _NO_PATH = (
@@ -77,7 +82,10 @@ class OptionError(ValueError):
 
 
 class Options(NamedTuple):
-    """The options of one read, checked. Offsets and times: None without a bound; times in ms."""
+    """The options of one read, checked. Offsets and times: None without a bound; times in ms.
+
+    `audited`: the texts of the options of the view `findings`, which its reader checks.
+    """
 
     paths: tuple[str, ...]
     view: str = schemas.RECORDS
@@ -96,6 +104,7 @@ class Options(NamedTuple):
     fail_on_data_loss: bool = True
     min_partitions: int = 1
     fetch_isolation: str = LOG_END
+    audited: Mapping[str, str] = SPARK_OPTIONS
 
 
 def read_options(given: dict[str, str]) -> Options:
@@ -114,7 +123,8 @@ def read_options(given: dict[str, str]) -> Options:
             raise OptionError(f"option {key} must be one of {', '.join(allowed)}, not {value!r}")
     for name, views in _BOUNDED.items():
         if values[name] != OPTIONS[name][0] and values["view"] not in views:
-            raise OptionError(f"option {name} is for the views {' and '.join(views)}, not {values['view']}")
+            which = f"view{'s' if len(views) > 1 else ''} {' and '.join(views)}"
+            raise OptionError(f"option {name} is for the {which}, not {values['view']}")
     return Options(
         paths=_paths(values),
         view=values["view"],
@@ -133,6 +143,7 @@ def read_options(given: dict[str, str]) -> Options:
         fail_on_data_loss=_is_true("failOnDataLoss", values["failOnDataLoss"]),
         fetch_isolation=values["fetchIsolation"],
         min_partitions=_above_zero("minPartitions", values["minPartitions"]) or 1,
+        audited={name: values[name] for name in SPARK_OPTIONS},
     )
 
 

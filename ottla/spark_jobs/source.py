@@ -44,12 +44,14 @@ class OttlaSource(DataSource):
     | verify | false | true: fates from every batch header, not from the indexes |
     | on.damage | fail | report: read what is sound, log what is not (view `damage` lists it) |
     | pushdown | false | true: take Spark's filters; then a load() is good for one query (docs/decisions/filters.md) |
+    | checks, since, as.of, copies | all, all, now, none | of findings: those of `ottla audit` |
+    | transactional.id.expiration.ms, producer.id.expiration.ms | 7 and 1 days | of findings: those of the brokers |
 
     A load of several paths reads the log directories of one cluster as one; each partition must be in one of them.
 
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
-    hanging. `.schema("offset bigint, key binary")` reads these columns only: other columns are not decoded. Names
-    of columns are written in any case.
+    hanging, findings. `.schema("offset bigint, key binary")` reads these columns only: other columns are not decoded.
+    Names of columns are written in any case.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -20,8 +20,8 @@ from ottla.spark_jobs.views import planning
 from tests.scan.broker_logs import write_directory
 from tests.scan.test_against_scanner import write_random_log
 from tests.segment_files import LogWriter
-from tests.spark.test_tables import write_wild_log
 from tests.spark.views import read_all, read_view, reader_of
+from tests.spark.wild_logs import write_wild_log
 
 COLUMNS = tuple(name for name in schemas.VIEWS[schemas.TRANSACTIONS] if name != "transactionalId")
 

@@ -124,7 +124,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 view = lambda name: spark.read.format("ottla").option("view", name).load(sys.argv[1])
 from ottla.spark_jobs import hanging
-open_now = hanging(view("transactions"), view("transaction_state"))
+open_now = hanging(view("findings"))
 print(json.dumps([view("records").count(), sorted(row.transactionalId for row in open_now.collect())]))
 spark.stop()
 """

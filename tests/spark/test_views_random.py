@@ -10,8 +10,8 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from ottla.testkit.scanner import scan_partition
 from tests.scan.test_against_scanner import write_random_log
 from tests.segment_files import LogWriter
-from tests.spark.test_tables import write_wild_log
 from tests.spark.views import read_view
+from tests.spark.wild_logs import write_wild_log
 
 SEEDS = range(40)
 

@@ -8,7 +8,7 @@ unverifiable. If an open transaction has data of a newer epoch, the partition la
 """
 
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, overload
 
@@ -16,8 +16,7 @@ import numpy as np
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.sequence import make_findings
-from ottla.audit.checks.words import count, name_producer
+from ottla.audit.checks.words import KINDS, count, name_producer
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
@@ -28,9 +27,9 @@ from ottla.scan.fates import OpenTransaction
 MOST_REPORTED = 1_000
 # At most this many markers are compared at once.
 MOST_AT_ONCE = 8_000_000
-_KINDS = ("ABORT", "COMMIT")
 _NONE = np.empty(0, dtype=np.int64)
-_MESSAGES: dict[int, tuple[Severity, str, str]] = {
+# Transactions without a marker, proved by a newer epoch: V2 (KIP-890), or after fencing.
+MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.EPOCH_IN_TRANSACTION: (
         "error",
         "torn: data of epoch {found} while the transaction of epoch {expected} is open: the marker of epoch {expected} "
@@ -98,13 +97,6 @@ def find_ambiguous(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> 
     torn = np.concatenate(both)
     reported = torn[:MOST_REPORTED]
     return np.unique(np.concatenate([reported, reported | 1, *ended])), len(torn) - len(reported)
-
-
-def report_missing_markers(
-    place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
-) -> list[Finding]:
-    """Return findings on transactions without a marker, proved by a newer epoch: V2 (KIP-890), or after fencing."""
-    return make_findings("torn", _MESSAGES, place, folder, anomalies, left_out, known)
 
 
 class Marker(NamedTuple):
@@ -192,7 +184,7 @@ def _contradiction(
 ) -> Finding:
     producer_id, epoch = number >> 16, number & 0xFFFF
     name = known.name_of(producer_id)
-    here, elsewhere = _KINDS[marker.number & 1], _KINDS[1 - (marker.number & 1)]
+    here, elsewhere = KINDS[marker.number & 1], KINDS[1 - (marker.number & 1)]
     part = there[marker.partition]
     return Finding(
         "torn",
@@ -222,7 +214,7 @@ def _incomplete(
     producer = name_producer(name, one.producer_id, one.producer_epoch)
     since = at_time(ended.end_ms).removeprefix("at ")
     text = (
-        f"incomplete: {_KINDS[ended.number & 1]} in {_places(markers, there)} since {since}, but in this partition the "
+        f"incomplete: {KINDS[ended.number & 1]} in {_places(markers, there)} since {since}, but in this partition the "
         f"transaction of {producer} is open: {count(one.records, 'record')}"
     )
     action = "let the coordinator send the marker, or abort it here as well"

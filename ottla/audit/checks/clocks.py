@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ottla.audit.checks import history, torn
-from ottla.audit.checks.torn import SKEW_MS, Matched
+from ottla.audit.checks.torn import Matched
 from ottla.scan.compiled.kernels import Longs
+from ottla.verdict import SKEW_MS
 
 # At most this many markers of a partition are matched again.
 MOST_MATCHED_AGAIN = 2_000_000

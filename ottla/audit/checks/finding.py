@@ -8,11 +8,22 @@ Severity = Literal["error", "warning", "info"]
 # Worst first.
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
-# Every check of an audit, in the order of a report.
-CHECKS = (
-    *("damage", "unread", "hanging", "torn", "sequence", "zombie", "reused", "index", "gaps", "copies", "stale"),
-    "shape",
-)
+# Every check of an audit, in the order of reports, with the nouns for one finding of it and for several.
+NOUNS = {
+    "damage": ("damaged place", "damaged places"),
+    "unread": ("batch that was not checked", "batches that were not checked"),
+    "hanging": ("hanging transaction", "hanging transactions"),
+    "torn": ("torn transaction", "torn transactions"),
+    "sequence": ("break in a sequence", "breaks in sequences"),
+    "zombie": ("write of a zombie", "writes of zombies"),
+    "reused": ("commit that may lack its records", "commits that may lack their records"),
+    "index": ("wrong index entry", "wrong index entries"),
+    "gaps": ("range of lost offsets", "ranges of lost offsets"),
+    "copies": ("input without exactly one output", "inputs without exactly one output"),
+    "stale": ("idle producer", "idle producers"),
+    "shape": ("remark on the shape", "remarks on the shape"),
+}
+CHECKS = tuple(NOUNS)
 
 
 class Finding(NamedTuple):

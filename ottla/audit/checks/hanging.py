@@ -12,7 +12,7 @@ from ottla import verdict
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import NEVER, History
-from ottla.audit.checks.words import count, name_producer
+from ottla.audit.checks.words import KINDS, count, name_producer
 from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.protocol.times import duration
 from ottla.protocol.values import TopicPartition
@@ -43,16 +43,6 @@ class Verdict(StrEnum):
 
 
 HANGING: Final = frozenset({Verdict.OVERDUE, Verdict.FORGOTTEN, Verdict.DECIDED})
-_OF_STANDING: Final = {
-    Standing.IN_TIME: Verdict.IN_TIME,
-    Standing.OVERDUE: Verdict.OVERDUE,
-    Standing.ENDING: Verdict.ENDING,
-    Standing.DECIDED: Verdict.DECIDED,
-    Standing.FORGOTTEN: Verdict.FORGOTTEN,
-    Standing.UNKNOWN: Verdict.UNVERIFIABLE,
-}
-
-
 # A coordinator epoch. Its value does not matter: the markers in the files are compared with the decisions.
 _SOME_MARKER: Final = 0
 
@@ -150,7 +140,7 @@ def judge(
         *found[:4],
         now_ms - start_ms if start_ms > 0 else None,
         value.timeout_ms if value is not None else None,
-        _OF_STANDING[result.standing],
+        Verdict.UNVERIFIABLE if result.standing is Standing.UNKNOWN else Verdict(result.standing),
         "COMMIT" if result.standing is Standing.DECIDED else None,
         result.reason,
     )
@@ -158,14 +148,26 @@ def judge(
         return one._replace(verdict=Verdict.UNVERIFIABLE, reason="; ".join(doubts))
     decision = undone.get(found.producer_id)
     if decision is not None and not is_held and decision[history.EPOCH] >= found.producer_epoch:
-        return one._replace(verdict=Verdict.DECIDED, decided="COMMIT" if decision[history.KIND] else "ABORT")
+        return one._replace(verdict=Verdict.DECIDED, decided=KINDS[decision[history.KIND]])
     if elsewhere is not None and not is_held:
-        return one._replace(verdict=Verdict.DECIDED, decided="COMMIT" if elsewhere else "ABORT")
+        return one._replace(verdict=Verdict.DECIDED, decided=KINDS[elsewhere])
     if one.verdict in (Verdict.FORGOTTEN, Verdict.DECIDED) and settled_ms != NEVER:
         moved_ms = max(found.start_ms, -1 if value is None else value.last_update_ms)
         if found.start_ms <= 0 or moved_ms > settled_ms:
             return one._replace(verdict=Verdict.UNVERIFIABLE, decided=None, reason=CHANGED)
     return one
+
+
+def find_undone(found: OpenTransaction, decision: Longs, last_marker_ms: int) -> Mapping[int, Longs]:
+    """Return the newest decision by its producer id if it is certainly on this transaction, whose marker is missing.
+
+    A decision with a newer epoch can only belong to this transaction. A decision with the epoch of the data may belong
+    to the previous transaction, unless the producer's last marker is older than it. `last_marker_ms`: -1 if unknown.
+    """
+    is_newer = decision[history.EPOCH] > found.producer_epoch
+    is_same = decision[history.EPOCH] == found.producer_epoch
+    is_later = last_marker_ms >= 0 and decision[history.UPDATED_MS] > last_marker_ms + SKEW_MS
+    return {found.producer_id: decision} if is_newer or (is_same and is_later) else {}
 
 
 def known_transaction(transactional_id: str, value: TransactionValue) -> KnownTransaction:

@@ -12,15 +12,13 @@ if the transaction wrote more than the dropped batch, its sequences continue.
 from collections import Counter
 
 from ottla.audit.checks.finding import Finding, Severity
-from ottla.audit.checks.history import History
-from ottla.audit.checks.sequence import make_findings
 from ottla.audit.checks.words import count
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
-_MESSAGES: dict[int, tuple[Severity, str, str]] = {
+MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.EMPTY_COMMIT: (
         "warning",
         "the COMMIT {at} has no record here, and its producer's last batch was aborted at offset {abort:,} "
@@ -31,16 +29,11 @@ _MESSAGES: dict[int, tuple[Severity, str, str]] = {
 }
 
 
-def findings(
-    place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
-) -> list[Finding]:
-    """Return findings from a walk's anomalies, and one on their number; `left_out` counts the anomalies not kept."""
-    found = make_findings("reused", _MESSAGES, place, folder, anomalies, left_out, known)
+def count_findings(place: TopicPartition, anomalies: Longs, left_out: Counter[int]) -> list[Finding]:
+    """Return a finding on the number of empty commits if there are several; `left_out` counts those not kept."""
     kept = anomalies[anomalies[:, events.ANOMALY_KIND] == events.EMPTY_COMMIT]
     more = left_out[events.EMPTY_COMMIT]
-    if len(kept) and len(kept) + more > 1:
-        found.append(_count(place, kept, more))
-    return found
+    return [_count(place, kept, more)] if len(kept) and len(kept) + more > 1 else []
 
 
 def _count(place: TopicPartition, kept: Longs, more: int) -> Finding:

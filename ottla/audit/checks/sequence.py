@@ -16,7 +16,7 @@ from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
 # Kind -> severity, message (with the values of `_values`), action.
-_MESSAGES: dict[int, tuple[Severity, str, str]] = {
+MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.SEQUENCE_GAP: (
         "error",
         "sequence {found:,} instead of {expected:,}: the records between are not in the log",
@@ -40,13 +40,6 @@ _MESSAGES: dict[int, tuple[Severity, str, str]] = {
 }
 
 
-def findings(
-    place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
-) -> list[Finding]:
-    """Return findings from a walk's anomalies; `left_out` counts, by kind, the anomalies that were not kept."""
-    return make_findings("sequence", _MESSAGES, place, folder, anomalies, left_out, known)
-
-
 def make_findings(
     check: str,
     messages: dict[int, tuple[Severity, str, str]],
@@ -56,7 +49,7 @@ def make_findings(
     left_out: Counter[int],
     known: History,
 ) -> list[Finding]:
-    """Return a finding for each anomaly of a kind in `messages`."""
+    """Return a finding for each anomaly of a kind in `messages`; `left_out` counts by kind those that were not kept."""
     found = []
     for row in anomalies.tolist():
         if row[events.ANOMALY_KIND] not in messages:

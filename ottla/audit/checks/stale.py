@@ -19,8 +19,6 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.compiled.kernels import Longs
 
-TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
-PRODUCER_ID_EXPIRATION_MS = 86_400_000
 # "About to expire" is the last part of the expiration time.
 SOON_SHARE = 0.1
 MOST_REPORTED = 50

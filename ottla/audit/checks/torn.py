@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.words import count, name_producer
+from ottla.audit.checks.words import KINDS, count, name_producer
 from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events, headers
 from ottla.scan.compiled.kernels import Longs
+from ottla.verdict import RESTORE, SKEW_MS, abort_command
 
 # Columns of a marker that contradicts or repeats its decision, or has none. DECISION: index of the decision, or -1.
 PRODUCER_ID = 0
@@ -36,13 +37,10 @@ MARKER_COLUMNS = 9
 
 # At most this many markers of a range are kept; more would not help.
 MOST_MARKERS = 10_000
-# A marker may seem older than its decision by this much, because the clocks of two brokers differ.
-SKEW_MS = 5_000
-
-_KINDS = ("ABORT", "COMMIT")
 NOWHERE = 2**62
 # At most this many missing markers have a finding each where lost offsets explain them.
 _FEW = 3
+_BY_HAND = "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
 
 
 class Matched(NamedTuple):
@@ -287,7 +285,7 @@ class _TornFindings:
 
     def add_contradiction(self, decision: Longs, marker: Longs) -> None:
         name = self._known.ids[decision[history.ID]]
-        decided, here = _KINDS[decision[history.KIND]], _KINDS[marker[FATE]]
+        decided, here = KINDS[decision[history.KIND]], KINDS[marker[FATE]]
         producer = name_producer(name, int(marker[PRODUCER_ID]), int(marker[EPOCH]))
         self._add(
             "error",
@@ -318,13 +316,13 @@ class _TornFindings:
         if index + 1 < len(self._decisions) and first_offsets[index + 1] < NOWHERE:
             mine, following = self._decisions[index], self._decisions[index + 1]
             if (mine[[history.PRODUCER_ID, history.EPOCH]] == following[[history.PRODUCER_ID, history.EPOCH]]).all():
-                return int(first_offsets[index + 1]), _KINDS[following[history.KIND]]
+                return int(first_offsets[index + 1]), KINDS[following[history.KIND]]
         return None, ""
 
     def _missing(self, decision: Longs, open_from: int | None, swallowed_from: int | None, swallowed_as: str) -> None:
         producer_id, epoch = int(decision[history.PRODUCER_ID]), int(decision[history.EPOCH])
         name = self._known.ids[decision[history.ID]]
-        decided = _KINDS[decision[history.KIND]]
+        decided = KINDS[decision[history.KIND]]
         topic, number = self._part.place
         what = "the offsets of a consumer group" if topic == "__consumer_offsets" else "its records"
         if open_from is not None:
@@ -333,11 +331,10 @@ class _TornFindings:
             state = f"; {what} ended with the next transaction, as {swallowed_as}"
         else:
             state = f", and {what} are not open here"
-        abort = f"kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic {topic} --partition {number}"
         if decision[history.KIND]:
-            action = "do not abort it, others have committed: restore this partition from a replica"
+            action = RESTORE
         elif open_from is not None:
-            action = f"end it as decided: {abort} --start-offset {open_from}"
+            action = f"end it as decided: {abort_command(self._part.place, open_from)}"
         else:
             action = "restore this partition from a replica, or correct the data of consumers by hand"
         self.findings.append(
@@ -369,17 +366,15 @@ class _TornFindings:
             severity,
             marker,
             name,
-            f"{_KINDS[marker[FATE]]} for {producer} that no coordinator has decided{closed}",
-            "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
-            if not marker[FATE]
-            else "find out who wrote it: only a coordinator commits",
+            f"{KINDS[marker[FATE]]} for {producer} that no coordinator has decided{closed}",
+            _BY_HAND if not marker[FATE] else "find out who wrote it: only a coordinator commits",
         )
 
     def add_repetition(self, marker: Longs, decision: Longs, until_ms: int) -> None:
         if marker[END_MS] > until_ms:
             self.unverifiable["markers"] += 1
             return
-        producer_id, kind = int(marker[PRODUCER_ID]), _KINDS[marker[FATE]]
+        producer_id, kind = int(marker[PRODUCER_ID]), KINDS[marker[FATE]]
         name = self._known.name_of(producer_id)
         self._add(
             "error" if marker[FATE] else "warning",
@@ -388,7 +383,7 @@ class _TornFindings:
             f"torn: {kind} for {name_producer(name, producer_id, int(marker[EPOCH]))} again: the marker of the "
             f"decision {at_time(int(decision[history.UPDATED_MS]))} is before it, and this one ended the records from "
             f"offset {int(marker[FIRST_OFFSET]):,} on",
-            "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
+            _BY_HAND
             if not marker[FATE]
             else "a late marker ended the next transaction before that was decided (KIP-890), or its decision "
             "is lost: compare with the other partitions of that transaction",

@@ -1,5 +1,8 @@
 """Words for counts, spans of numbers and producers in findings and reports. pure"""
 
+# Words for the kind of a decision, by `history.KIND`, and for the fate of a marker.
+KINDS = ("ABORT", "COMMIT")
+
 
 def name_producer(transactional_id: str | None, producer_id: int, epoch: int) -> str:
     """Return `order-1 (producer 13, epoch 2)`, or `producer 13, epoch 2` if the id is not known."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
-from ottla.audit.checks.finding import CHECKS, Finding, Severity
+from ottla.audit.checks.finding import CHECKS, NOUNS, Finding, Severity
 from ottla.audit.checks.hanging import Verdict
 from ottla.audit.checks.once import phrases
 from ottla.audit.checks.shape import Model
@@ -27,31 +27,6 @@ _CHART_SIZES = [10**power for power in range(6)]
 _CHART_BAR = 40
 # A command line is at the end of an action, alone or after a colon.
 _COMMAND = re.compile(r"(?:^|(?<=: ))(?:kafka-[a-z-]+\.sh|kafka-python|ottla txn) .*$")
-# Names of the findings of a check, for the verdict.
-_NOUNS = {
-    "damage": "damaged place",
-    "unread": "batch that was not checked",
-    "hanging": "hanging transaction",
-    "torn": "torn transaction",
-    "sequence": "break in a sequence",
-    "zombie": "write of a zombie",
-    "reused": "commit that may lack its records",
-    "index": "wrong index entry",
-    "gaps": "range of lost offsets",
-    "copies": "input without exactly one output",
-    "stale": "idle producer",
-    "shape": "remark on the shape",
-}
-_PLURALS = {
-    "unread": "batches that were not checked",
-    "sequence": "breaks in sequences",
-    "zombie": "writes of zombies",
-    "reused": "commits that may lack their records",
-    "index": "wrong index entries",
-    "gaps": "ranges of lost offsets",
-    "copies": "inputs without exactly one output",
-    "shape": "remarks on the shape",
-}
 
 
 def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | None = None) -> str:
@@ -109,7 +84,7 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
             )
         return _without_findings(audit)
     many = Counter(one.check for one in wrong)
-    parts = [count(many[check], _NOUNS[check], _PLURALS.get(check)) for check in CHECKS if many[check]]
+    parts = [count(many[check], *nouns) for check, nouns in NOUNS.items() if many[check]]
     return f"Findings: {', '.join(parts)}.", "error" if audit.at_least("error") else "warning"
 
 

@@ -7,12 +7,11 @@ import numpy as np
 from ottla.audit.checks import hanging, history
 from ottla.audit.checks.hanging import OpenFinding
 from ottla.audit.checks.history import DECISION_COLUMNS, TOPIC, History, HistoryDecoder
-from ottla.audit.checks.torn import SKEW_MS
 from ottla.audit.pipeline import ANYWHERE
+from ottla.audit.tasks import read_decisions
 from ottla.audit.topics import read_topics
 from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
-from ottla.scan import schemas
 from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import OpenTransaction
@@ -20,14 +19,12 @@ from ottla.scan.growing_partition import GrowingPartition
 from ottla.scan.listing import PartitionLog, storage_path
 from ottla.scan.narrowing import narrowed_range
 from ottla.scan.ranges import cut_partition
-from ottla.scan.records import ReadFilter, RecordScan, uncommitted_visibility
+from ottla.scan.records import ReadFilter
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.stream.growing_directory import GrowingDirectory, newest_segments
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.directories import in_order, partitions_of
 from ottla.spark_jobs.views.planning import narrowed_log, selected_logs
-
-_COLUMNS = ("offset", "key", "value")
 
 
 class Watch:
@@ -55,7 +52,7 @@ class Watch:
         self._update()
         known = self._history()
         found = [
-            hanging.judge(place, one, known, self._undone(place, growing, one, known), now_ms)
+            hanging.judge(place, one, known, self._undone(place, growing, one), now_ms)
             for place, growing in sorted(self._directory.partitions.items())
             for one in growing.open_transactions
         ]
@@ -78,23 +75,10 @@ class Watch:
             growing.forget_below(growing.last_stable_offset)
             self._settled[place] = growing.last_stable_offset
 
-    def _undone(
-        self, place: TopicPartition, growing: GrowingPartition, one: OpenTransaction, known: History
-    ) -> Mapping[int, Longs]:
-        """Return by producer id the decision whose marker an open transaction lacks, if that is certain.
-
-        A decision with a newer epoch can only belong to this transaction. A decision with the epoch of the data may
-        belong to the previous transaction, unless the last marker in the partition is older than it.
-        """
+    def _undone(self, place: TopicPartition, growing: GrowingPartition, one: OpenTransaction) -> Mapping[int, Longs]:
         decision = self._decided.get((place, one.producer_id))
-        if decision is None or decision[history.EPOCH] < one.producer_epoch:
-            return {}
-        decided_ms = int(decision[history.UPDATED_MS])
-        if decision[history.EPOCH] == one.producer_epoch:
-            witness_ms = growing.last_marker_ms.get(one.producer_id, growing.first_marker_ms)
-            if witness_ms < 0 or decided_ms <= witness_ms + SKEW_MS:
-                return {}
-        return {one.producer_id: decision}
+        last_marker_ms = growing.last_marker_ms.get(one.producer_id, growing.first_marker_ms)
+        return {} if decision is None else hanging.find_undone(one, decision, last_marker_ms)
 
     def _history(self) -> History:
         """Return the coordinators' last record of each transactional id."""
@@ -115,14 +99,9 @@ class Watch:
         read_filter = ReadFilter(first_offset=self._read_to.get(log.partition, 0))
         decoder = HistoryDecoder(log.partition, ANYWHERE)
         damage = DamageLog(REPORT)
-        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), damage)
         narrowed = narrowed_log(log, read_filter, UNBOUNDED)
         for part in cut_partition(0, narrowed, narrowed.size_bytes + 1):
-            for batch in scan.read(
-                narrowed_range(part, read_filter), uncommitted_visibility(log.log_start), read_filter
-            ):
-                for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    decoder.add(*record)
+            read_decisions(decoder, narrowed_range(part, read_filter), read_filter, damage)
         decoded = decoder.result()
         if decoded.is_damaged or damage.found:
             self._damaged.add(log.partition)

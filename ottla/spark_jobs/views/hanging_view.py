@@ -22,5 +22,5 @@ class HangingReader(ViewReader):
         from ottla.spark_jobs.stream.watch import Watch
 
         now_ms = time.time_ns() // 1_000_000
-        rows = ({**alert(one, now_ms), "event": BEGAN} for one in Watch(self.options).find_hanging(now_ms))
-        return self.to_arrow(row for row in rows if self.bounds.allows(row["topic"], row["partition"]))
+        found = Watch(self.options).find_hanging(now_ms)
+        return self.to_arrow({**alert(one, now_ms), "event": BEGAN} for one in found)

@@ -5,6 +5,7 @@ from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.batches_view import BatchReader
 from ottla.spark_jobs.views.damage_view import DamageReader
+from ottla.spark_jobs.views.findings_view import FindingsReader
 from ottla.spark_jobs.views.group_offsets_view import GroupOffsetsReader
 from ottla.spark_jobs.views.hanging_view import HangingReader
 from ottla.spark_jobs.views.partitions_view import PartitionReader
@@ -25,6 +26,7 @@ READERS: dict[str, type[ViewReader]] = {
     schemas.SEGMENTS: SegmentsReader,
     schemas.DAMAGE: DamageReader,
     schemas.HANGING: HangingReader,
+    schemas.FINDINGS: FindingsReader,
 }
 
 
