@@ -15,7 +15,7 @@ from ottla.printable import printable
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control import KIT_CLIENT_ID
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from ottla.testkit.reading import TopicRecord, readable
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
