@@ -5,7 +5,6 @@ A request without an answer raises `Unanswered`, for whatever reason. Its messag
 
 import socket
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.client.connection import BlockingConnection
@@ -51,9 +50,7 @@ class Brokers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for connection in self._connections.values():
             connection.close()
 

@@ -16,7 +16,6 @@ by the peer) and `TimeoutError`. A connection whose response cannot be read is c
 import asyncio
 import socket
 from collections import deque
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla import __version__
@@ -138,9 +137,7 @@ class BlockingConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -227,9 +224,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.subject import NameOf, Subject, producer_ids_of, subject_of
+from ottla.testkit.faults.fault import Fault
 
 _NO_SUBJECT = Subject(frozenset(), frozenset(), frozenset())
 
@@ -57,6 +58,10 @@ class Exchange:
             return producer_ids_of(self.message)
         except ProtocolError:
             return frozenset()
+
+    def blame(self, fault: Fault) -> str:
+        """Return the reason for closing the connection at this request."""
+        return f"{self.title} v{self.api_version}: injected by fault {fault.id} ({fault.describe()})"
 
     def answers_to(self, name: str, value: object) -> bool:
         """Return whether a condition of a fault holds. Topic and partition are checked separately."""

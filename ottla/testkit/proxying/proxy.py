@@ -10,16 +10,27 @@ from typing import Final
 
 from ottla.testkit.control.journal import MOST_BYTES, Journal
 from ottla.testkit.faults.exchange import Exchange
+from ottla.testkit.faults.fault import OF_THE_BROKER, Fault, FaultError
 from ottla.testkit.faults.names import TopicNames
+from ottla.testkit.faults.plan import Plan
 from ottla.testkit.proxying.addresses import Address, address_text
 from ottla.testkit.proxying.ends import End
 from ottla.testkit.proxying.passing import Passing
-from ottla.testkit.proxying.plan import ProxyPlan
 
 log = logging.getLogger(__name__)
 
 MOST_BROKERS: Final = 1_000
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
+
+
+class ProxyPlan(Plan):
+    """A plan that refuses faults which only an Ottla broker supports."""
+
+    def check(self, fault: Fault) -> None:
+        """Raise FaultError for a fault inside a broker."""
+        if fault.at in OF_THE_BROKER or fault.do == "crash":
+            what = f"{fault.do!r} at {fault.at!r}"
+            raise FaultError(f"{what} needs an Ottla broker: a proxy supports only faults of requests and replies")
 
 
 class _WallClock:
