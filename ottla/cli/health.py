@@ -14,7 +14,7 @@ import click
 from ottla import files
 from ottla.cli.bootstrap import takes_command_config
 from ottla.cli.ctl.duration import parse_duration
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 from ottla.printable import printable
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
@@ -86,8 +86,7 @@ def health(
             click.echo(printable(f"{where}: ready"))
             sys.exit(READY)
         if time.monotonic() + PAUSE_S > deadline:
-            complain(f"{where}: not ready: {problem}")
-            sys.exit(NOT_READY)
+            fail(NOT_READY, f"{where}: not ready: {problem}")
         time.sleep(PAUSE_S)
 
 

@@ -11,9 +11,10 @@ continue on the next line. Text prints the column `command` below the table, eac
 
 import json
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import click
 
@@ -27,6 +28,12 @@ WIDTH: Final = 120
 _COMMAND: Final = "command"
 # Columns of milliseconds that are points in time. All others are durations.
 MOMENTS: Final = frozenset({"last_timestamp_ms", "now_ms", "start_ms", "started_ms", "until_ms"})
+
+
+takes_format: Final = click.option(
+    "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+"""Option of the commands that print with `output_for`."""
 
 
 class Output(Protocol):
@@ -120,6 +127,12 @@ class JsonOutput:
 def complain(text: str) -> None:
     """Print one line on stderr with the problem and the remedy."""
     click.echo(printable(f"ottla: {text}"), err=True)
+
+
+def fail(code: int, problem: object) -> NoReturn:
+    """Print one line on stderr, as `complain` does, and end the command with this exit code."""
+    complain(str(problem))
+    sys.exit(code)
 
 
 def output_for(format_name: str) -> Output:

@@ -11,7 +11,7 @@ import click
 from ottla.broker.loggers import parse_levels
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 from ottla.cli.parent import stop_at_end_of_input
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
 from ottla.printable import first_names
@@ -152,8 +152,7 @@ def serve(
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
     if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):
-        complain(reason)
-        sys.exit(IMPOSSIBLE_VALUE)
+        fail(IMPOSSIBLE_VALUE, reason)
     admin = admin_or_exit(admin_listen, admin_token_file)
     parts = None
     if as_version is not None and not test_control:

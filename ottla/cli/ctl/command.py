@@ -1,6 +1,5 @@
 """`ottla ctl`: query and control a running broker over its admin port. shell"""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +9,7 @@ import click
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.ctl.loglevel import loglevel
 from ottla.cli.ctl.options import add_admin_options, in_front, keep, run
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
@@ -197,13 +196,13 @@ def add(
 @add_admin_options
 def load(file: Path, **where: Any) -> None:
     """Plan the faults of FILE: YAML or JSON, one fault or a list. If one is invalid, none is planned."""
-    from ottla.cli.ctl.asking import refuse
+    from ottla.cli.ctl.asking import FAILED
     from ottla.cli.plan_file import PlanError, read_plan
 
     try:
         plan = read_plan(file)
     except (PlanError, OSError) as error:
-        refuse(str(error))
+        fail(FAILED, error)
     _faults(lambda port: port.post("/v1/faults", plan), where)
 
 
@@ -237,5 +236,4 @@ def clear(expect_hits: bool, **where: Any) -> None:
 
     _faults(call, where)
     if expect_hits and missed:
-        complain(f"never fired: fault {', '.join(map(str, missed))}")
-        sys.exit(1)
+        fail(1, f"never fired: fault {', '.join(map(str, missed))}")

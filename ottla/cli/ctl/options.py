@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from ottla.cli.output import takes_format
+
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
     from ottla.cli.output import Output
@@ -39,7 +41,7 @@ def _choose_option(context: click.Context, parameter: click.Parameter, value: st
 def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that all commands have."""
     for decorate in (
-        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        takes_format,
         click.option(
             "--admin-token-file",
             metavar="FILE",

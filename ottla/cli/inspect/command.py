@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.output import complain
+from ottla.cli.output import complain, takes_format
 
 if TYPE_CHECKING:
     from ottla.cli.inspect.directory import Coordinated, Directory, GroupView
@@ -21,7 +21,7 @@ MOST_TRIES = 3
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--verify", is_flag=True, help="Check the CRC of every batch, not only the headers.")
 @click.option("--all", "everything", is_flag=True, help="Show each partition of internal topics too.")
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@takes_format
 def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -> None:
     """Show the contents and the state of a data directory.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ottla.cli.output import complain
+from ottla.cli.output import complain, takes_format
 from ottla.printable import shell_line
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class _Refused(Exception):
     multiple=True,
     help="Cut this partition's log at its damage; all later records are lost; may repeat.",
 )
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@takes_format
 def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_name: str) -> None:
     """Rebuild indexes and snapshots from the batches; cut damaged logs if asked.
 
