@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
 import click
@@ -122,6 +122,11 @@ class JsonOutput:
 
     def close(self) -> None:
         click.echo(json.dumps(self._document, indent=2))
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Sequence[str], Sequence[Row]]:
+    """Return the columns and the rows of a table whose rows are mappings with the same keys: `table(name, *...)`."""
+    return tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows]
 
 
 def complain(text: str) -> None:

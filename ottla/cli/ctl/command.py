@@ -9,11 +9,10 @@ import click
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.ctl.loglevel import loglevel
 from ottla.cli.ctl.options import add_admin_options, in_front, keep, run
-from ottla.cli.output import fail
+from ottla.cli.output import Output, fail
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
-    from ottla.cli.output import Output
 
 _ALWAYS: Final = "always"
 _NUMBERS: Final = frozenset({"partition", "producer_id"})
@@ -55,7 +54,7 @@ def status(**where: Any) -> None:
     """Show the broker or proxy, and the time and faults that a test has set."""
     from ottla.cli.ctl.show import show_proxy, show_status
 
-    def work(port: "Port", output: "Output") -> None:
+    def work(port: "Port", output: Output) -> None:
         broker = port.find("/v1/broker")
         if broker is not None:
             show_status(output, broker, port.find("/v1/clock"), port.find("/v1/faults"))
@@ -117,7 +116,7 @@ def reset(**where: Any) -> None:
 def _faults(call: Callable[["Port"], Any], where: dict[str, Any]) -> None:
     from ottla.cli.ctl.show import show_faults
 
-    def work(port: "Port", output: "Output") -> None:
+    def work(port: "Port", output: Output) -> None:
         answer = call(port)
         show_faults(output, answer if isinstance(answer, list) else [answer])
 

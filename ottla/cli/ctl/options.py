@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from ottla.cli.output import takes_format
+from ottla.cli.output import Output, output_for, takes_format
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
-    from ottla.cli.output import Output
 
 
 _IN_FRONT: Final = f"{__name__}.in_front"
@@ -65,9 +64,8 @@ def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def run(url: str, admin_token_file: str | None, format_name: str, work: Callable[["Port", "Output"], None]) -> None:
+def run(url: str, admin_token_file: str | None, format_name: str, work: Callable[["Port", Output], None]) -> None:
     from ottla.cli.ctl.asking import Port
-    from ottla.cli.output import output_for
 
     output = output_for(format_name)
     work(Port(url, admin_token_file), output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.bootstrap import asks_a_cluster
-from ottla.cli.output import fail
+from ottla.cli.output import fail, output_for
 
 if TYPE_CHECKING:
     from ottla.cli.top.watch import Watch
@@ -68,7 +68,6 @@ def top(
 
 
 def _print(watch: "Watch", format_name: str) -> None:
-    from ottla.cli.output import output_for
     from ottla.cli.top.show import show
 
     show(watch.poll(), output_for(format_name))
