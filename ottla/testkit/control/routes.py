@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from ottla.admin.fields import an_object
 from ottla.admin.routes import AdminRequest, AdminResponse, Route
 from ottla.broker.turns import Wait
 from ottla.testkit.control.clock import MOST_AHEAD_MS
@@ -14,16 +15,8 @@ from ottla.testkit.control.journal_routes import journal_routes
 _QUIET_PASSES: Final = 12
 _MOST_PASSES: Final = 500
 
-_ADVANCE: Final = {
-    "type": "object",
-    "properties": {"ms": {"type": "number", "minimum": 0, "maximum": MOST_AHEAD_MS}},
-    "required": ["ms"],
-}
-_EPOCH: Final = {
-    "type": "object",
-    "properties": {"epoch": {"type": "integer", "minimum": 0, "maximum": 32_767}},
-    "required": ["epoch"],
-}
+_ADVANCE: Final = an_object({"ms": {"type": "number", "minimum": 0, "maximum": MOST_AHEAD_MS}}, required=["ms"])
+_EPOCH: Final = an_object({"epoch": {"type": "integer", "minimum": 0, "maximum": 32_767}}, required=["epoch"])
 
 
 def control_routes(control: Control) -> Sequence[Route]:
