@@ -172,7 +172,7 @@ class SteeredDispatcher(Dispatcher):
 
 def _refusal(exchange: Exchange, fault: Fault) -> bytes:
     key, version = exchange.api_key, exchange.api_version
-    return error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
+    return error_reply(key, version, exchange.correlation_id, exchange.decode(), fault.error)
 
 
 def _release(claim: Reservation | None) -> None:

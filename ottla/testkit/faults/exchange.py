@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import api_title
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
@@ -28,14 +28,10 @@ class Exchange:
     @property
     def title(self) -> str:
         """Kafka's name of the API, or its number."""
-        try:
-            return ApiKey(self.api_key).title
-        except ValueError:
-            return f"API {self.api_key}"
+        return api_title(self.api_key)
 
-    @property
-    def message(self) -> Any:
-        """The decoded request. ProtocolError if it cannot be decoded."""
+    def decode(self) -> Any:
+        """Return the decoded request. Raises ProtocolError."""
         if self._message is None:
             _, body = parse_request_header(memoryview(self.frame))
             self._message = codec.decode_request(self.api_key, self.api_version, body)
@@ -46,7 +42,7 @@ class Exchange:
         """Transactional ids, groups and partitions of the request; empty if it cannot be decoded."""
         if self._subject is None:
             try:
-                self._subject = subject_of(self.api_key, self.message, self._name_of)
+                self._subject = subject_of(self.api_key, self.decode(), self._name_of)
             except ProtocolError:
                 self._subject = _NO_SUBJECT
         return self._subject
@@ -55,7 +51,7 @@ class Exchange:
     def producer_ids(self) -> frozenset[int]:
         """Producer ids of the request; empty if it cannot be decoded. Not cached, as few faults use them."""
         try:
-            return producer_ids_of(self.message)
+            return producer_ids_of(self.decode())
         except ProtocolError:
             return frozenset()
 

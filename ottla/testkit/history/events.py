@@ -35,9 +35,9 @@ def event(call: Call) -> dict[str, Any]:
         "peer": entry.peer,
         "client_id": call.client_id,
         "api": call.title,
-        "version": call.version,
-        "request": _struct(call.message, call.version),
-        "reply": _struct(call.reply, call.version),
+        "version": call.api_version,
+        "request": _struct(call.message, call.api_version),
+        "reply": _struct(call.reply, call.api_version),
         "closed": entry.reason or None,
         "faults": list(entry.faults),
     }

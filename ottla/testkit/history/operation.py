@@ -15,16 +15,7 @@ class Operation:
     """An operation of a client. `invocation` are the fields of its invocation."""
 
     __slots__ = (
-        "_refused",
-        "_unknown",
-        "attempts",
-        "began",
-        "began_ms",
-        "ended",
-        "ended_ms",
-        "f",
-        "invocation",
-        "proc",
+        *("_refused", "_unknown", "attempts", "began", "began_ms", "ended", "ended_ms", "f", "invocation", "proc"),
         "result",
     )
 

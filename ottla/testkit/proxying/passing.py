@@ -146,7 +146,7 @@ class Passing:
             return
         key, version = exchange.api_key, exchange.api_version
         try:
-            frame = error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
+            frame = error_reply(key, version, exchange.correlation_id, exchange.decode(), fault.error)
         except ProtocolError as error:
             raise Closed(f"{exchange.blame(fault)}, and the reply cannot be written: {error}") from None
         await self._enqueue(PendingRequest(exchange, entry, 0, frame[4:]))

@@ -19,11 +19,11 @@ from ottla.broker.log.remaining import Remaining
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.server import Server, StartGivenUp
 from ottla.broker.storage import Storage
-from ottla.client.connection import AsyncConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.produced import check_produced_batch
+from tests.async_connection import AsyncConnection
 from tests.memory_broker import MemoryBroker
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.admin.web import Web
