@@ -77,3 +77,8 @@ def text_or_base64(content: bytes | None) -> str | dict[str, str] | None:
         return content.decode()
     except UnicodeDecodeError:
         return {"base64": b64encode(content).decode()}
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

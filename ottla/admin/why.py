@@ -12,6 +12,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.values import NO_PENDING
+from ottla.printable import host_and_port
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import KnownTransaction, OpenTransaction, by_producer, judge
@@ -126,5 +127,4 @@ async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransactio
 
 def _bootstrap(broker: Broker) -> str:
     endpoint = next(iter(broker.endpoints.values()))
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{host}:{endpoint.port}"
+    return host_and_port(endpoint.host, endpoint.port)

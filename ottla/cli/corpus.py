@@ -52,7 +52,7 @@ def write(directory: Path, glob: str, format_name: str) -> None:
 
     Exit codes: 0 written, 1 one of the directories exists already, 2 usage, or no case of that name.
     """
-    from ottla.testkit.corpus.write import write_case
+    from ottla.testkit.corpus.case import write_case
 
     found = _cases_or_exit(glob)
     there = [case.name for case in found if (directory / case.name).exists()]

@@ -13,7 +13,9 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
 import click
@@ -138,6 +140,19 @@ def fail(code: int, problem: object) -> NoReturn:
     """Print one line on stderr, as `complain` does, and end the command with this exit code."""
     complain(str(problem))
     sys.exit(code)
+
+
+@contextmanager
+def exit_at_errors(code: int, path: Path, *reasons: type[Exception]) -> Iterator[None]:
+    """End the command with this code and one line at an error of a file, by default `path`, and at `reasons`."""
+    try:
+        yield
+    except reasons as error:
+        fail(code, error)
+    except BrokenPipeError:
+        raise  # the reader has closed the pipe: `| head`
+    except OSError as error:
+        fail(code, f"{error.filename or path}: {error.strerror or error}")
 
 
 def output_for(format_name: str) -> Output:

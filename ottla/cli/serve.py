@@ -1,7 +1,10 @@
 """`ottla serve`: run the broker. shell"""
 
 import logging
+import os
+import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +15,6 @@ from ottla.broker.loggers import parse_levels
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
 from ottla.cli.output import fail
-from ottla.cli.parent import stop_at_end_of_input
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
 from ottla.printable import first_names
 from ottla.protocol.checkpoints import META_PROPERTIES, parse_directory_name
@@ -175,7 +177,7 @@ def serve(
         logging.getLogger("ottla.broker.config").warning("%s", note)
 
     if until_input_ends:
-        stop_at_end_of_input()
+        _stop_at_end_of_input()
     from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
 
     sys.exit(
@@ -188,3 +190,17 @@ def serve(
             parts=parts,
         )
     )
+
+
+def _stop_at_end_of_input() -> None:
+    """Send this process SIGTERM when its standard input ends, because the process at the other end of the pipe ended.
+
+    This works for every end of that process, `kill -9` included, and on every system with pipes.
+    """
+    threading.Thread(target=_wait_for_end, args=(sys.stdin.fileno(),), name="end-of-input", daemon=True).start()
+
+
+def _wait_for_end(descriptor: int) -> None:
+    while os.read(descriptor, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

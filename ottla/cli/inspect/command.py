@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.output import Output, complain, output_for, table_of, takes_format
+from ottla.cli.output import Output, exit_at_errors, output_for, table_of, takes_format
 
 if TYPE_CHECKING:
     from ottla.cli.inspect.directory import Coordinated, Directory, GroupView
@@ -37,18 +37,10 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
     from ottla.cli.inspect.directory import Directory
     from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
-    try:
+    with exit_at_errors(FAILED, directory, UnreadableDirectory):
         check_log_directory(str(directory))
         found = Directory(directory)
         code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe: `| head`
-    except UnreadableDirectory as error:
-        complain(str(error))
-        code = FAILED
-    except OSError as error:
-        complain(f"{error.filename or directory}: {error.strerror or error}")
-        code = FAILED
     sys.exit(code)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ottla.cli.output import Output, complain, output_for, takes_format
+from ottla.cli.output import Output, exit_at_errors, output_for, takes_format
 from ottla.printable import shell_line
 
 if TYPE_CHECKING:
@@ -49,19 +49,10 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
     """
     from ottla.cli.inspect.directory import Directory
 
-    try:
-        with _lock(directory, dry_run):
-            found = Directory(directory)
-            _check(found, truncate)
-            code = _repair(found, dry_run, frozenset(truncate), output_for(format_name))
-    except _Refused as refusal:
-        complain(str(refusal))
-        code = NOT_REPAIRED
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe: `| head`
-    except OSError as error:
-        complain(f"{error.filename or directory}: {error.strerror or error}")
-        code = NOT_REPAIRED
+    with exit_at_errors(NOT_REPAIRED, directory, _Refused), _lock(directory, dry_run):
+        found = Directory(directory)
+        _check(found, truncate)
+        code = _repair(found, dry_run, frozenset(truncate), output_for(format_name))
     sys.exit(code)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cli.brokers import Address, Unanswered, error_name
+from ottla.cli.brokers import Address, Unanswered
 from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
 from ottla.cli.txn.cluster import LATEST, READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
 from ottla.cli.txn.judge_open import judge_open
-from ottla.client.login import PLAINTEXT, SecurityOptions
+from ottla.client.login import PLAINTEXT, SecurityOptions, error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cli.brokers import Address, Brokers, Unanswered, error_name
+from ottla.cli.brokers import Address, Brokers, Unanswered
+from ottla.client.login import error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec

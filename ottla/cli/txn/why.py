@@ -3,10 +3,11 @@
 from typing import Final
 
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
-from ottla.cli.brokers import Address, Unanswered, error_name
+from ottla.cli.brokers import Address, Unanswered
 from ottla.cli.output import Output, table_of
 from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from ottla.cli.txn.judge_open import judge_open
+from ottla.client.login import error_name
 from ottla.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
 
 ATTEMPTS: Final = 5

@@ -14,9 +14,9 @@ from ottla.admin.settings import AdminSettings
 from ottla.broker.ports.clock import LoopClock
 from ottla.broker.ports.network import LoopNetwork
 from ottla.broker.turns import Turns
+from ottla.printable import host_and_port
 from ottla.testkit.control.fault_routes import fault_routes
 from ottla.testkit.control.journal_routes import journal_routes
-from ottla.testkit.proxying.addresses import address_text
 from ottla.testkit.proxying.proxy import Proxy
 
 log = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ def _own_routes(proxy: Proxy) -> Sequence[Route]:
         return AdminResponse(
             body={
                 "version": __version__,
-                "upstream": address_text(*proxy.upstream),
+                "upstream": host_and_port(*proxy.upstream),
                 "bootstrap": proxy.bootstrap,
                 "brokers": [
-                    {"address": address_text(*address), "port": port} for address, port in proxy.brokers.items()
+                    {"address": host_and_port(*address), "port": port} for address, port in proxy.brokers.items()
                 ],
                 "connections": proxy.connections,
                 "requests": dict(proxy.requests),
