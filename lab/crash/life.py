@@ -73,6 +73,7 @@ class Life(BrokerInMemory):
     def __init__(self, disk: MemoryDisk, schedule: Schedule, flushing: bool, style: Style = NARROW) -> None:
         """Start the broker. Raises the broker's own exception if it cannot start."""
         super().__init__(disk, disk.ports, schedule, _FLUSHING if flushing else _CONFIG)
+        self.disk = disk
         self.style = style
         self.shrink_segments()
 
