@@ -17,6 +17,8 @@ from random import Random
 from statistics import median
 from typing import TypeVar
 
+from lab.in_memory.disk import MemoryDisk
+from lab.usage import command_line
 from ottla.broker.config import Config
 from ottla.broker.security.acl import AclAuthorizer
 from ottla.broker.security.authorizer import Need
@@ -28,12 +30,10 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.broker import BrokerInMemory
-from ottla.testkit.in_memory.disk import MemoryDisk
-from ottla.testkit.in_memory.furnish import message as _message
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
 from ottla.testkit.in_memory.wire import Request
-from ottla.testkit.usage import command_line
+from ottla.testkit.in_memory.wire import message as _message
 
 T = TypeVar("T")
 
@@ -117,9 +117,8 @@ def _time(work: Callable[[], T]) -> tuple[float, T]:
 
 def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[float, float]:
     """Return the least time without an authorizer, and the median of what an authorizer adds to it; both in us."""
-    broker = BrokerInMemory(
-        MemoryDisk(PortCalls(), Random(1), lambda work: work()), Schedule(), Config(log_dirs="/data")
-    )
+    disk = MemoryDisk(PortCalls(), Random(1), lambda work: work())
+    broker = BrokerInMemory(disk, disk.ports, Schedule(), Config(log_dirs="/data"))
     row = {"name": "ledger", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     broker.call(Request(ApiKey.CREATE_TOPICS, 5, _message(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1)))
     batch = bytes(build_batch([(b"k", b"v" * 100)], timestamp_ms=1_700_000_000_000))

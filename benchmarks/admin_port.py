@@ -23,7 +23,7 @@ from parts.figures import Figures, Row, machine, show
 from parts.processes import Broker
 from parts.side_by_side import each_ms
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 TRANSACTIONS: Final = 300
 IDS: Final = 20

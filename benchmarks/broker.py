@@ -20,7 +20,7 @@ from parts.broker import report
 from parts.broker.runs import create_topics, run
 from parts.processes import Broker
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 MANY = 16
 

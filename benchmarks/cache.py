@@ -29,8 +29,8 @@ from parts.kafka_source.connector import connector, need_java_and_maven
 from parts.kafka_source.spark_process import SparkReader, spark_reader, theirs_of, wait_for_leaders
 from parts.log import json_value, make_log
 
+from lab.usage import command_line
 from ottla.protocol.compression import ZSTD
-from ottla.testkit.usage import command_line
 
 Timing = dict[str, float | None]
 COLUMNS = {"key": "binary", "value": "binary", "partition": "int", "offset": "long", "timestamp": "timestamp"}

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from parts.log import make_log
 
+from lab.usage import command_line
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, DamageLog
 from ottla.scan.listing import list_partitions
 from ottla.scan.needs import check_worker
-from ottla.testkit.usage import command_line
 
 COLUMNS = {
     "offset": ("offset",),

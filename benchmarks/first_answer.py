@@ -27,7 +27,7 @@ from parts.cpu_time import cpu_of_ended_children
 from parts.figures import Figures, Row, machine, show
 from parts.log import make_log
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "tests" / "data" / "kafka-4.3.1"

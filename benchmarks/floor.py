@@ -17,10 +17,10 @@ from parts import processes
 from parts.figures import stands_on
 from parts.floors import BATCH_BYTES, CASES
 
+from lab.usage import command_line
 from ottla.protocol import walked
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
-from ottla.testkit.usage import command_line
 
 RECORD_BYTES = (1024, 100, 10)
 

@@ -23,10 +23,10 @@ from typing import Any
 from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
 
+from lab.usage import command_line
 from ottla.broker.ports.kernel_syncs import KernelSyncs
 from ottla.broker.ports.syncs import sync_descriptors
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.usage import command_line
 
 ONE_BY_ONE = Path(__file__).resolve().parent / "parts" / "one_by_one.py"
 COUNTS = (1, 16, 64)

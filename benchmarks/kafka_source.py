@@ -30,7 +30,7 @@ from parts.kafka_source.connector import connector, need_java_and_maven
 from parts.kafka_source.spark_process import SparkReader, spark_reader, theirs_of, wait_for_leaders
 from parts.log import make_log
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 COLUMNS = {
     "offset and key": {"offset": "long", "key": "binary"},

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parts.log import VALUE_BYTES, make_log
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 
 def main():

@@ -32,8 +32,8 @@ from parts.others.felt import heading, line_of
 from parts.others.ordinary import LOADS
 from parts.others.stage import Figures
 
+from lab.usage import command_line
 from ottla.broker.api.table import TABLE
-from ottla.testkit.usage import command_line
 
 MOST_CPU_MS = 20.0
 

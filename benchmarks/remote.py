@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

@@ -18,18 +18,18 @@ from types import FrameType
 from typing import Any
 
 import ottla
+from lab.in_memory.disk import MemoryDisk
 from lab.simulation.charged import ChargedTurns
 from lab.simulation.network import Link, NetworkConditions
+from lab.usage import command_line
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.disk import MemoryDisk
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
-from ottla.testkit.usage import command_line
+from ottla.testkit.in_memory.wire import message
 
 ROUNDS = 3
 STILL = NetworkConditions(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)

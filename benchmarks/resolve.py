@@ -21,10 +21,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 
+from lab.usage import command_line  # noqa: E402
 from ottla.scan import events, headers, states  # noqa: E402
 from ottla.scan.compiled.kernels import expect, kernel  # noqa: E402
 from ottla.scan.needs import check_worker  # noqa: E402
-from ottla.testkit.usage import command_line  # noqa: E402
 
 PRODUCERS = 2_000
 STRIDE = 7_919  # coprime to PRODUCERS, so that consecutive batches are of different producers

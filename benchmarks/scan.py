@@ -19,7 +19,7 @@ from typing import NamedTuple
 from parts.cpu_time import cpu_of_tree
 from parts.log import make_log
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL_COLUMNS = None

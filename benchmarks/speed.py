@@ -30,7 +30,7 @@ from parts.speed.measure import measure_broker
 from parts.speed.rows import FLOOR, FLOORS, Sizes
 from parts.speed.setting import describe_run
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 PARTS = ("table", "growth")
 Found = dict[str, dict[str, list[float]]]

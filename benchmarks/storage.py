@@ -21,6 +21,7 @@ from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
 from parts.side_by_side import medians_ms, watch_broker
 
+from lab.usage import command_line
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log, new_log
@@ -34,7 +35,6 @@ from ottla.protocol.batch_header import assign_offsets, read_header, seal, write
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY
 from ottla.protocol.snapshot import encode_snapshot
 from ottla.protocol.steps import to_the_end
-from ottla.testkit.usage import command_line
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = LogConfig()

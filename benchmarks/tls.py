@@ -24,7 +24,7 @@ from parts.others.pinger import Pinger
 from parts.processes import Broker
 from parts.tls.certificates import Stores, make_stores
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 HANDS: Final = Path(__file__).resolve().parent / "parts" / "tls" / "hands.py"
 KINDS: Final = ("ecdsa", "rsa")

@@ -26,7 +26,7 @@ from parts.transaction_size.clients import Pair
 from parts.transaction_size.plot import plot
 from parts.transaction_size.report import Measured, as_text
 
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MOST_AT_ONCE = 500

@@ -22,7 +22,7 @@ from lab.simulation.outcome import Outcome, judge, run_seed
 from lab.simulation.plants import PLANTS
 from lab.simulation.shrink import shrink
 from lab.simulation.world import World
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 SHRUNK_MOST = 3
 MOST_LISTED = 20

@@ -5,6 +5,7 @@ Every command prints names, error texts and contents with `printable`, and comma
 """
 
 import shlex
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
@@ -66,3 +67,18 @@ def _quote(character: str) -> str:
         return character
     errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
     return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", errors))
+
+
+def text_or_base64(content: bytes | None) -> str | dict[str, str] | None:
+    """Return UTF-8 content as text, other bytes as {"base64": ...}: a value for JSON."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(content).decode()}
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -14,7 +14,7 @@ from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.timeout import EVENT_TIMEOUT_S
 
 DIGESTS = Path(__file__).parent / "data" / "corpus.json"

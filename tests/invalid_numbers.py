@@ -10,8 +10,8 @@ from crc32c import crc32c
 from ottla.protocol.batch_header import LOG_OVERHEAD, iter_batches
 from ottla.protocol.records import iter_records
 from ottla.protocol.snapshot import HEAD_BYTES
+from ottla.testkit.corpus.case import write_case
 from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
 
 CASE = "transactions-across-segments"
 PARTITION = f"{CASE}-0"

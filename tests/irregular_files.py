@@ -6,8 +6,8 @@ import socket
 from contextlib import contextmanager
 from pathlib import Path
 
+from ottla.testkit.corpus.case import write_case
 from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
 
 CASE = "transactions-across-segments"
 LOG = f"{CASE}-0/00000000000000000002"

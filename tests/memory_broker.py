@@ -5,6 +5,7 @@ from collections import deque
 from random import Random
 from typing import NamedTuple
 
+from lab.in_memory.disk import VOLUME_BYTES, MemoryDisk
 from lab.simulation.charged import ChargedTurns
 from lab.simulation.network import Link, NetworkConditions
 from ottla.broker.api.table import TABLE
@@ -16,10 +17,9 @@ from ottla.broker.security.session import ANONYMOUS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.disk import VOLUME_BYTES, MemoryDisk
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
+from ottla.testkit.in_memory.wire import message
 
 STILL = NetworkConditions(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
 METADATA_LOG = "/data/__cluster_metadata-0/00000000000000000000.log"

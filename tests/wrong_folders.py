@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.testkit.corpus.case import write_case
 from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
 
 PHOTO = b"\xff\xd8\xff\xe0 a photo"
 TOPIC = "one-committed-transaction"

@@ -17,7 +17,7 @@ from lab.crash.damages import Kind, sweep_file
 from lab.crash.failures import sweep as sweep_failures
 from lab.crash.logs import Shape
 from lab.crash.states import Tally, sample
-from ottla.testkit.usage import command_line
+from lab.usage import command_line
 
 MOST_LISTED = 20
 LARGE = Shape(262_144, 1_500)

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from lab.crash.log_directory import DIRECTORY, MemoryLogDirectory
 from lab.crash.logs import PARTITION, Shape, stopped_log
+from lab.in_memory.power import PAGE_BYTES
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import offset_for_timestamp
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
-from ottla.testkit.in_memory.power import PAGE_BYTES
 from ottla.testkit.scanner import ScannedBatch, ScannedPartition, scan_contents
 
 RECOVERY_POINTS: Final = f"{DIRECTORY}/recovery-point-offset-checkpoint"

@@ -16,14 +16,14 @@ from lab.crash.life import Life, LogProblems
 from lab.crash.log_directory import DIRECTORY
 from lab.crash.script import DONE, OPEN, Ledger, Refused, Script
 from lab.crash.verdicts import SYNC_MS, Crash, State, judge
+from lab.in_memory.disk import MemoryDisk, MemoryFile, MemorySyncJob
+from lab.in_memory.disk_errors import DiskErrors
+from lab.in_memory.tree import Directory, Inode
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.disk import Buffer
 from ottla.testkit.in_memory.broker import NoAnswer
-from ottla.testkit.in_memory.disk import MemoryDisk, MemoryFile, MemorySyncJob
-from ottla.testkit.in_memory.disk_errors import DiskErrors
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
-from ottla.testkit.in_memory.tree import Directory, Inode
 
 SYNCS: Final = frozenset(("sync", "sync_dir"))
 LIVES: Final = 3

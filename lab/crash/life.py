@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from lab.crash.log_directory import DIRECTORY
+from lab.in_memory.disk import MemoryDisk
 from ottla.broker.config import Config
 from ottla.testkit.in_memory.broker import BrokerInMemory
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.schedule import Schedule
 
 _CONFIG: Final = Config(
@@ -72,7 +72,8 @@ class Life(BrokerInMemory):
 
     def __init__(self, disk: MemoryDisk, schedule: Schedule, flushing: bool, style: Style = NARROW) -> None:
         """Start the broker. Raises the broker's own exception if it cannot start."""
-        super().__init__(disk, schedule, _FLUSHING if flushing else _CONFIG)
+        super().__init__(disk, disk.ports, schedule, _FLUSHING if flushing else _CONFIG)
+        self.disk = disk
         self.style = style
         self.shrink_segments()
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
+from lab.in_memory.disk import MemoryDisk
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Turns
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import START_MS, Event
 

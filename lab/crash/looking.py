@@ -6,6 +6,7 @@ from typing import Final
 
 from lab.crash.life import Life
 from lab.crash.log_directory import DIRECTORY
+from lab.in_memory.disk import MemoryDisk
 from lab.simulation.reading import visible
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.partition import Partition
@@ -15,7 +16,6 @@ from ottla.protocol.checkpoints import parse_directory_name
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.protocol.values import TopicPartition
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.scanner import OPEN, ScannedPartition, scan_contents
 
 Seen = dict[TopicPartition, str]

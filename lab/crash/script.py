@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from lab.client_requests import NONE, RETRIABLE
 from lab.crash.life import Life
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
@@ -225,7 +226,7 @@ class Script:
         refused: list[int] = []
 
         def on_reply(at: int, reply: Any) -> None:
-            errors = [error for error in error_codes(reply) if error != wire.NONE]
+            errors = [error for error in error_codes(reply) if error != NONE]
             refused.extend(errors)
             if not errors:
                 self.ledger.plain.add(sent[at][0])
@@ -248,16 +249,16 @@ class Script:
         for _ in range(_TRIES):
             reply = self.life.call(ask())
             errors = [*error_codes(reply)]
-            if all(error == wire.NONE for error in errors):
+            if all(error == NONE for error in errors):
                 return reply
-            if not all(error == wire.NONE or error in wire.RETRIABLE for error in errors):
+            if not all(error == NONE or error in RETRIABLE for error in errors):
                 raise Refused(f"{type(reply).__name__} {errors}")
             self.life.advance(_WAIT_MS)
         raise NoAnswer("retries do not help")
 
 
 def _expect(error: int, what: str) -> None:
-    if error != wire.NONE:
+    if error != NONE:
         raise Refused(f"{what} {error}")
 
 

@@ -15,8 +15,8 @@ from lab.crash.life import NARROW, WIDE, Life, LogProblems, Style
 from lab.crash.log_directory import DIRECTORY
 from lab.crash.script import Script
 from lab.crash.verdicts import SYNC_MS, Crash, State, judge
+from lab.in_memory.disk import MemoryDisk
 from ottla.broker.log.meta_properties import LogDirectoryError
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import Killed, PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
 

@@ -5,17 +5,18 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
+from lab.client_requests import NONE, offset_fetch
 from lab.crash.life import NARROW, Life, LogProblems, Style
 from lab.crash.looking import differences, scan, seen
 from lab.crash.script import DONE, ENDING, GROUP, SCRATCH, Client, ClientTransaction, Ledger, Refused, Script
+from lab.in_memory.disk import MemoryDisk
+from lab.in_memory.power import PowerLoss
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.protocol.errors import ProtocolError
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.broker import NoAnswer
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
-from ottla.testkit.in_memory.power import PowerLoss
 from ottla.testkit.in_memory.schedule import Schedule
 
 SYNC_MS = 5.0
@@ -174,11 +175,11 @@ def _judge_position(life: Life, ledger: Ledger, visible: set[str]) -> Iterator[s
         if transaction.position is not None and committed:
             expected = transaction.position
     try:
-        reply = life.call(wire.offset_fetch(GROUP, "ledger", [0]))
+        reply = life.call(offset_fetch(GROUP, "ledger", [0]))
     except NoAnswer as silence:
         yield f"OffsetFetch: {silence}"
         return
-    if reply.error_code != wire.NONE:
+    if reply.error_code != NONE:
         yield f"OffsetFetch: error {reply.error_code}"
         return
     position = reply.topics[0].partitions[0].committed_offset

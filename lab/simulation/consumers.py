@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from lab.client_requests import FENCED, NOT_A_MEMBER, OUT_OF_RANGE, RETRIABLE, fetch, offset_fetch
 from lab.simulation.process import Lost, Process, Script
 from lab.simulation.producers import Abortable, Producer, ProducerBehaviour, Refused
 from lab.simulation.reading import Visible, visible
@@ -32,7 +33,7 @@ def poll(
     key = f"{place[0]}/{place[1]}"
     op = history.invoke(process.name, "poll", committed=committed, txn=process.txn)
     try:
-        answer = yield from process.call(wire.fetch(*place, offset, committed, max_wait_ms, max_bytes))
+        answer = yield from process.call(fetch(*place, offset, committed, max_wait_ms, max_bytes))
     except Lost:
         history.info(process.name, "poll", op)
         return None
@@ -112,11 +113,11 @@ class KeyReader(Reader):
         """Send one Fetch. An offset out of range returns no records and the log start offset."""
         max_bytes = 1 if self.random.random() < 0.3 else 1 << 20
         try:
-            answer = yield from self.call(wire.fetch(*place, offset, self.committed, 0, max_bytes))
+            answer = yield from self.call(fetch(*place, offset, self.committed, 0, max_bytes))
         except Lost:
             return None
         row = answer.responses[0].partitions[0]
-        if row.error_code == wire.OUT_OF_RANGE:
+        if row.error_code == OUT_OF_RANGE:
             return Visible([], self.world.start_of(place))
         if row.error_code:
             return None
@@ -187,7 +188,7 @@ class Copier(Producer):
         key = f"{self.source[0]}/{self.source[1]}"
         while True:
             try:
-                answer = yield from self.call(wire.offset_fetch(self.group, self.source[0], [self.source[1]]))
+                answer = yield from self.call(offset_fetch(self.group, self.source[0], [self.source[1]]))
             except Lost:
                 yield from self.back_off()
                 continue
@@ -195,7 +196,7 @@ class Copier(Producer):
             error = answer.error_code or (row.error_code if row is not None else 0)
             if not error:
                 break
-            if error not in wire.RETRIABLE:
+            if error not in RETRIABLE:
                 self.history.info(self.name, "fetch-offsets", op, error)
                 raise Refused(error)
             yield from self.back_off()
@@ -226,10 +227,10 @@ class Copier(Producer):
             yield from self.insist(request, lambda answer: answer.topics[0].partitions[0].error_code)
         except Refused as refused:
             self.history.info(self.name, "offsets", op, refused.error)
-            if refused.error in wire.NOT_A_MEMBER:
+            if refused.error in NOT_A_MEMBER:
                 self.world.met["commits refused to members of the past"] += 1
                 self.membership = NO_MEMBER
-            if refused.error in wire.FENCED or refused.error < 0:
+            if refused.error in FENCED or refused.error < 0:
                 raise
             raise Abortable from None
         self.history.ok(self.name, "offsets", op, mops=[["offset", key, next_offset]])

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from lab.in_memory.disk_errors import draw_bad_disk
 from lab.simulation import faults
 from lab.simulation.faults import Fault
 from ottla.broker.cluster.features import TRANSACTION_FEATURE, FeatureUpdate, UpgradeType, update_problem
-from ottla.testkit.in_memory.disk_errors import draw_bad_disk
 
 if TYPE_CHECKING:
     from lab.simulation.world import World

@@ -9,11 +9,11 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from lab.greedy import GreedyRequest, State, greedy
 from lab.simulation.process import Lost, Process, Script
 from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.testkit.greedy import GreedyRequest, State, greedy
 from ottla.testkit.in_memory.wire import Request
 
 if TYPE_CHECKING:

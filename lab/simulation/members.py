@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from lab.client_requests import NOT_A_MEMBER, RETRIABLE, heartbeat, join_group, sync_group
 from lab.simulation.consumers import NO_MEMBER, Copier
 from lab.simulation.process import Lost, Script
 from lab.simulation.producers import ProducerBehaviour, Refused
 from ottla.protocol.values import TopicPartition
-from ottla.testkit.in_memory import wire
 
 if TYPE_CHECKING:
     from lab.simulation.world import World
@@ -48,7 +48,7 @@ class Member(Copier):
     def heartbeat(self) -> Script:
         """Send a heartbeat. Leave on any error: the group is rebalanced or has removed this member."""
         try:
-            answer = yield from self.call(wire.heartbeat(self.group, *self.membership))
+            answer = yield from self.call(heartbeat(self.group, *self.membership))
         except Lost:
             return
         if answer.error_code:
@@ -59,7 +59,7 @@ class Member(Copier):
         member_id = ""
         while True:
             try:
-                answer = yield from self.call(wire.join_group(self.group, member_id, SESSION_MS, REBALANCE_MS))
+                answer = yield from self.call(join_group(self.group, member_id, SESSION_MS, REBALANCE_MS))
                 error = answer.error_code
                 if error == MEMBER_ID_REQUIRED:
                     member_id = answer.member_id
@@ -68,7 +68,7 @@ class Member(Copier):
                     member_id = answer.member_id
                     members = sorted(member.member_id for member in answer.members)
                     shares = self._divide(members) if answer.leader == member_id else {}
-                    request = wire.sync_group(self.group, answer.generation_id, member_id, shares)
+                    request = sync_group(self.group, answer.generation_id, member_id, shares)
                     generation_id, answer = answer.generation_id, (yield from self.call(request))
                     error = answer.error_code
                 if not error:
@@ -76,9 +76,9 @@ class Member(Copier):
             except Lost:
                 yield from self.back_off()
                 continue
-            if error in wire.NOT_A_MEMBER:
+            if error in NOT_A_MEMBER:
                 member_id = ""
-            elif error not in wire.RETRIABLE and error != REBALANCE_IN_PROGRESS:
+            elif error not in RETRIABLE and error != REBALANCE_IN_PROGRESS:
                 raise Refused(error)
             yield from self.back_off()
         self.membership = generation_id, member_id

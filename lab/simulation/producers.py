@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lab.client_requests import FENCED, NONE, RETRIABLE, UNKNOWN_PRODUCER_ID, write_txn_marker
 from lab.simulation import promises
 from lab.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
 from lab.simulation.setting import KEYED, KEYS
@@ -123,7 +124,7 @@ class Producer(Process):
             except Refused as refused:
                 if refused.error == OUT_OF_ORDER and not self._is_hit():
                     self.world.met["fatal sequences"] += 1
-                if refused.error in wire.FENCED and self.random.random() < self.behaviour.stubborn:
+                if refused.error in FENCED and self.random.random() < self.behaviour.stubborn:
                     yield from self.act_as_zombie()
                 self.producer, self.txn = None, None
                 yield from self.sleep(self.random.random() * 500)
@@ -198,9 +199,9 @@ class Producer(Process):
             except Lost:
                 yield from self.back_off()
                 continue
-            if answer.error_code == wire.NONE:
+            if answer.error_code == NONE:
                 break
-            if answer.error_code not in wire.RETRIABLE:
+            if answer.error_code not in RETRIABLE:
                 attempt.over = True
                 self.history.info(self.name, "init", op, answer.error_code)
                 raise Refused(answer.error_code)
@@ -236,7 +237,7 @@ class Producer(Process):
                 yield from self.back_off()
                 continue
             error = error_of(answer)
-            if error not in wire.RETRIABLE:
+            if error not in RETRIABLE:
                 attempt.over = True
                 if error:
                     raise Refused(error)
@@ -273,11 +274,11 @@ class Producer(Process):
                     self.on_answer(write.request, write.attempt)
             except Lost:
                 for write in batch:
-                    write.lost = write.lost or errors.get(write.op) != wire.NONE
+                    write.lost = write.lost or errors.get(write.op) != NONE
             if self.transactional_id is not None and not self._is_hit():
                 answers = [(write.place, write.lost, errors[write.op]) for write in batch if write.op in errors]
                 self.world.violations.extend(promises.of_order(self.world, self.name, answers))
-            pending = [write for write in pending if errors.get(write.op) != wire.NONE]
+            pending = [write for write in pending if errors.get(write.op) != NONE]
             self._raise_final(pending, errors)
             self._maybe_take_back(pending)
             if pending:
@@ -304,14 +305,14 @@ class Producer(Process):
                 yield from self.back_off()
                 continue
             error = answer.error_code
-            if error not in wire.RETRIABLE:
+            if error not in RETRIABLE:
                 break
             yield from self.back_off()
         attempt.over = True
         self.begun = False
         end = promises.EndRequest(self.transactional_id, self.producer, commit, self.generation is wire.V2, begun_ms)
         self.world.violations.extend(promises.of_end(self.world, end, error))
-        if error == wire.NONE:
+        if error == NONE:
             if self.generation is wire.V2:
                 self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
                 self.sequences = {}
@@ -320,7 +321,7 @@ class Producer(Process):
             )
             yield from self.follow_level()
             return
-        if lost or error in wire.RETRIABLE:
+        if lost or error in RETRIABLE:
             self.history.info(self.name, "end", op, error)
         else:
             self.history.fail(self.name, "end", op, error)
@@ -396,7 +397,7 @@ class Producer(Process):
     def _on_result(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
         """Record and check the broker's answer to a write. Return its error."""
         error = int(row.error_code)
-        if error == wire.NONE:
+        if error == NONE:
             write.attempt.over = True
             key = f"{write.place[0]}/{write.place[1]}"
             mops = [["send", key, value, row.base_offset + at] for at, value in enumerate(write.values)]
@@ -415,13 +416,13 @@ class Producer(Process):
         waited: set[TopicPartition] = set()
         for write in pending:
             error = errors.get(write.op, LOST)
-            if error == LOST or error in wire.RETRIABLE or (error == OUT_OF_ORDER and write.place in waited):
+            if error == LOST or error in RETRIABLE or (error == OUT_OF_ORDER and write.place in waited):
                 waited.add(write.place)
                 continue
             self._give_up(pending, errors)
-            if self.behaviour.takes_back and error == wire.UNKNOWN_PRODUCER_ID:
+            if self.behaviour.takes_back and error == UNKNOWN_PRODUCER_ID:
                 self.world.met["reused sequences refused"] += 1
-            if error in wire.FENCED or (self.behaviour.takes_back and error == OUT_OF_ORDER):
+            if error in FENCED or (self.behaviour.takes_back and error == OUT_OF_ORDER):
                 raise Refused(error)
             raise Abortable
 
@@ -445,7 +446,7 @@ class Producer(Process):
         for write in pending:
             write.attempt.over = True
             error = errors.get(write.op, LOST)
-            if write.lost or error == LOST or error in wire.RETRIABLE:
+            if write.lost or error == LOST or error in RETRIABLE:
                 self.history.info(self.name, "send", write.op, error)
             else:
                 self.history.fail(self.name, "send", write.op, error)
@@ -459,7 +460,7 @@ class Admin(Process):
             yield from self.sleep(self.random.random() * 600)
             old = self.world.causes.replaced_producers()
             if old:
-                request = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
+                request = write_txn_marker(self.random.choice(old), "data", [0, 1])
                 try:
                     yield from self.call(request)
                 except Lost:

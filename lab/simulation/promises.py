@@ -7,11 +7,11 @@ decision stays decided. There are no checks while the broker is down, nor of wri
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lab.client_requests import FENCED, NONE
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
-from ottla.testkit.in_memory import wire
 
 if TYPE_CHECKING:
     from lab.simulation.world import World
@@ -39,9 +39,9 @@ def of_order(world: "World", name: str, answers: Iterable[tuple[tuple[str, int],
         return  # the coordinator may assign a lost epoch again, and the log has sequences of its first owner
     refused: set[tuple[str, int]] = set()
     for place, may_be_there, error in answers:
-        if error != wire.NONE and not may_be_there:
+        if error != NONE and not may_be_there:
             refused.add(place)
-        elif error == wire.NONE and place in refused:
+        elif error == NONE and place in refused:
             yield f"overtaken: a batch of {name} to {place[0]}-{place[1]} is appended, and the one before it is not"
 
 
@@ -81,13 +81,13 @@ def of_end(world: "World", request: EndRequest, error: int) -> Iterator[str]:
         return
     producer_id, epoch = request.producer
     title = f"{request.transactional_id} is answered with {error}, and it is {state}"
-    if error == wire.NONE:
+    if error == NONE:
         same = (state.producer_id, state.producer_epoch) == request.producer
         if same and state.status is TransactionStatus.ONGOING and state.start_ms < request.begun_ms:
             yield f"acknowledged-early: {title}"
         return
     mine = state.previous_producer_id == producer_id and state.producer_epoch == epoch + 1
-    if request.v2 and mine and error in wire.FENCED and state.status is _DECIDED[request.commit]:
+    if request.v2 and mine and error in FENCED and state.status is _DECIDED[request.commit]:
         yield f"fenced-by-itself: {title}"
 
 

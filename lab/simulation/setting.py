@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from lab.metadata import create_internal_topic, create_topic, next_producer_id
 from lab.simulation.faults import Profile
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
@@ -16,7 +17,6 @@ from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, TransactionState
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_TIMESTAMP
-from ottla.testkit.metadata import create_internal_topic, create_topic, next_producer_id
 
 DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from lab.in_memory.disk import MemoryDisk
 from lab.simulation import faults
 from lab.simulation.broker_parts import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
 from lab.simulation.causes import Causes, Generations
@@ -48,7 +49,6 @@ from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.txn.states import PREPARED
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import TopicPartition
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import Killed, PortCalls
 from ottla.testkit.in_memory.schedule import START_MS, Schedule, VirtualClock
 from ottla.testkit.scanner import ScannedPartition, scan_contents

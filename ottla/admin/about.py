@@ -1,10 +1,10 @@
 """Routes of every broker's admin port: its identity, its log levels, request traces, `/openapi.json`. free"""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from ottla import __version__
-from ottla.admin.fields import TEXT
+from ottla.admin.fields import NUMBER, TEXT, a_list, an_object
 from ottla.admin.loglevel import LogLevels
 from ottla.admin.openapi import make_document
 from ottla.admin.routes import AdminRequest, AdminResponse, Route
@@ -12,26 +12,24 @@ from ottla.admin.trace.listening import Trace
 from ottla.broker.api.context import Broker
 from ottla.broker.ports.clock import Clock
 
-_BROKER: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
+_BROKER: Final = an_object(
+    {
         "version": TEXT,
-        "node_id": {"type": "integer"},
+        "node_id": NUMBER,
         "cluster_id": TEXT,
-        "listeners": {
-            "type": "array",
-            "description": "The advertised address of each listener.",
-            "items": {"type": "object", "properties": {"name": TEXT, "host": TEXT, "port": {"type": "integer"}}},
-        },
+        "listeners": a_list(
+            an_object({"name": TEXT, "host": TEXT, "port": NUMBER}),
+            description="The advertised address of each listener.",
+        ),
         "features": {
             "type": "object",
             "description": "Levels in force, such as transaction.version.",
-            "additionalProperties": {"type": "integer"},
+            "additionalProperties": NUMBER,
         },
-        "started_ms": {"type": "integer", "description": "Milliseconds since 1970."},
+        "started_ms": {**NUMBER, "description": "Milliseconds since 1970."},
         "data_dir": TEXT,
-    },
-}
+    }
+)
 
 
 def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> Sequence[Route]:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from ottla.admin.history import EVENT_US, PIECE_EVENTS, event_json
 from ottla.admin.listing import MOST_MS, ROW_JSON_US, encode_json, whole_number
 from ottla.admin.overview import Overview
-from ottla.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route, Send
+from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
 from ottla.broker.deadline import sleep
 from ottla.broker.events import Events
@@ -39,10 +39,9 @@ class EventStreams:
 
     def route(self) -> Route:
         """Return the route."""
-        handler: AdminHandler = self._open_stream
         query = {"since": "Events after this seq that are still kept; by default new events only."}
         summary = "Stream the events of transactions as server-sent events: txn, overview, gap"
-        return Route("GET", "/v1/events", handler, summary, query=query)
+        return Route("GET", "/v1/events", self._open_stream, summary, query=query)
 
     async def _open_stream(self, request: AdminRequest) -> AdminResponse:
         if len(self._streams) >= MOST_STREAMS:

@@ -6,7 +6,7 @@ from ottla.admin.history import WINDOW_QUERY, window, write_history
 from ottla.admin.listing import MOST_ROWS, encode_json
 from ottla.admin.overview import Overview
 from ottla.admin.page_files import HTML, escape_json, exported_page
-from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route, Send
+from ottla.admin.routes import AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import COPY_BYTE_US
 from ottla.broker.events import Events
@@ -38,9 +38,8 @@ def export_route(broker: Broker, events: Events, overview: Overview, lists: Mapp
         name = f'attachment; filename="ottla-{now_ms}.html"'
         return AdminResponse(body=stream, content_type=HTML, headers=(("Content-Disposition", name),))
 
-    handler: AdminHandler = export
     summary = "Export the page with its data as one HTML file, which needs no broker"
-    return Route("GET", "/v1/export", handler, summary, query=WINDOW_QUERY)
+    return Route("GET", "/v1/export", export, summary, query=WINDOW_QUERY)
 
 
 def _asking(route: Route) -> AdminRequest:

@@ -16,6 +16,7 @@ Schema = Mapping[str, Any]
 TEXT: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer"}
 NUMBER_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
+TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
 MOST_ITEMS: Final = 1_000
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -34,6 +35,16 @@ _WORDS: Final = {
     "boolean": "true or false",
     "null": "null",
 }
+
+
+def an_object(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema of an object with these properties. `more` are further words of the schema."""
+    return {"type": "object", **more, "properties": properties}
+
+
+def a_list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema of an array of these items."""
+    return {"type": "array", **more, "items": items}
 
 
 def check_body(body: Any, schema: Schema) -> Any:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT
+from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, a_list, an_object
 from ottla.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
 from ottla.admin.partitions import owners_of
-from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminRequest, AdminResponse, Route
 from ottla.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US
@@ -26,57 +26,37 @@ MOST_PENDING: Final = 10
 MOST_OF_ALL: Final = 10_000
 """Members, their partitions and offsets in one reply."""
 
-_MEMBER: Final[dict[str, Any]] = {
-    "member_id": TEXT,
-    "client_id": TEXT,
-    "assignment": {
-        "type": "array",
-        "description": "Items of the form [topic, [partition, ...]].",
-        "items": {"type": "array"},
-    },
-}
-_OFFSET: Final[dict[str, Any]] = {
-    **PLACE,
-    "committed": NUMBER_OR_NULL,
-    "pending": {
-        "type": "array",
-        "description": "Offsets that open transactions have committed.",
-        "items": {
-            "type": "object",
-            "properties": {
-                "producer_id": NUMBER,
-                "transactional_id": {"type": ["string", "null"]},
-                "offset": NUMBER,
-            },
-        },
-    },
-    "log_end_offset": NUMBER_OR_NULL,
-    "last_stable_offset": NUMBER_OR_NULL,
-    "lag": {**NUMBER_OR_NULL, "description": "Lag up to the high watermark."},
-    "lag_below_lso": {**NUMBER_OR_NULL, "description": "Lag up to the last stable offset."},
-}
-SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "groups": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "group_id": TEXT,
-                    "state": {**TEXT, "description": "Kafka's name: Stable, Empty, ..."},
-                    "protocol_type": TEXT,
-                    "members": {"type": "array", "items": {"type": "object", "properties": _MEMBER}},
-                    "members_left_out": NUMBER,
-                    "offsets": {"type": "array", "items": {"type": "object", "properties": _OFFSET}},
-                    "offsets_left_out": {**NUMBER, "description": "An upper bound of the offsets that are left out."},
-                },
-            },
-        },
-        "total": NUMBER,
-        "left_out": NUMBER,
-    },
-}
+_MEMBER: Final = an_object(
+    {
+        "member_id": TEXT,
+        "client_id": TEXT,
+        "assignment": a_list({"type": "array"}, description="Items of the form [topic, [partition, ...]]."),
+    }
+)
+_PENDING: Final = an_object({"producer_id": NUMBER, "transactional_id": TEXT_OR_NULL, "offset": NUMBER})
+_OFFSET: Final = an_object(
+    {
+        **PLACE,
+        "committed": NUMBER_OR_NULL,
+        "pending": a_list(_PENDING, description="Offsets that open transactions have committed."),
+        "log_end_offset": NUMBER_OR_NULL,
+        "last_stable_offset": NUMBER_OR_NULL,
+        "lag": {**NUMBER_OR_NULL, "description": "Lag up to the high watermark."},
+        "lag_below_lso": {**NUMBER_OR_NULL, "description": "Lag up to the last stable offset."},
+    }
+)
+_GROUP: Final = an_object(
+    {
+        "group_id": TEXT,
+        "state": {**TEXT, "description": "Kafka's name: Stable, Empty, ..."},
+        "protocol_type": TEXT,
+        "members": a_list(_MEMBER),
+        "members_left_out": NUMBER,
+        "offsets": a_list(_OFFSET),
+        "offsets_left_out": {**NUMBER, "description": "An upper bound of the offsets that are left out."},
+    }
+)
+SCHEMA: Final = an_object({"groups": a_list(_GROUP), "total": NUMBER, "left_out": NUMBER})
 
 Owners = Mapping[int, tuple[str, int]]
 
@@ -100,9 +80,8 @@ def groups_route(broker: Broker) -> Route:
             await rows.add(row, items)
         return rows.finish(total=found.total, left_out=found.left_out)
 
-    handler: AdminHandler = show
     query = {"prefix": "Only groups whose ids begin with this text.", "limit": LIMIT_MEANS}
-    return Route("GET", "/v1/groups", handler, "Show consumer groups", query=query, response_schema=SCHEMA)
+    return Route("GET", "/v1/groups", show, "Show consumer groups", query=query, response_schema=SCHEMA)
 
 
 async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[str], GroupMetadata]:

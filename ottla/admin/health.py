@@ -7,6 +7,7 @@ and no names. They answer from the first step of a start on.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ottla.admin.fields import NUMBER, TEXT, an_object
 from ottla.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.health import Health
 
@@ -15,25 +16,19 @@ RETRY_LATER: Final = (("Retry-After", "1"),)
 STARTING: Final = AdminError(UNAVAILABLE, "The broker is starting: GET /readyz shows what is left to do", RETRY_LATER)
 """The reply to any other request before the broker has started."""
 
-_STATUS: Final[dict[str, Any]] = {"type": "object", "properties": {"status": {"type": "string"}}}
-_COUNT: Final = {"type": "integer"}
-_READINESS: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "status": {"type": "string", "description": "ready, or not ready with status 503."},
-        "error": {"type": "string", "description": "Why it is not ready."},
-        "broker_state": {"type": "string", "description": "Kafka's BrokerState."},
-        "remaining_logs_to_recover": {
-            **_COUNT,
-            "description": "Partitions that are still to be recovered after a crash.",
-        },
-        "remaining_bytes_to_recover": {**_COUNT, "description": "The bytes of them that are still to be read, about."},
-        "remaining_coordinators_to_load": {
-            **_COUNT,
-            "description": "Partitions of __transaction_state and __consumer_offsets that are being loaded.",
-        },
-    },
-}
+_STATUS: Final = an_object({"status": TEXT})
+_LOGS: Final = "Partitions that are still to be recovered after a crash."
+_COORDINATORS: Final = "Partitions of __transaction_state and __consumer_offsets that are being loaded."
+_READINESS: Final = an_object(
+    {
+        "status": {**TEXT, "description": "ready, or not ready with status 503."},
+        "error": {**TEXT, "description": "Why it is not ready."},
+        "broker_state": {**TEXT, "description": "Kafka's BrokerState."},
+        "remaining_logs_to_recover": {**NUMBER, "description": _LOGS},
+        "remaining_bytes_to_recover": {**NUMBER, "description": "The bytes of them that are still to be read, about."},
+        "remaining_coordinators_to_load": {**NUMBER, "description": _COORDINATORS},
+    }
+)
 
 
 def health_routes(health: Health) -> Sequence[Route]:

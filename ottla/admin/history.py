@@ -3,10 +3,10 @@
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from ottla.admin.fields import NUMBER, TEXT
+from ottla.admin.fields import NUMBER, TEXT, TEXT_OR_NULL, a_list, an_object
 from ottla.admin.listing import JsonRows, encode_json, whole_number
 from ottla.admin.overview import BUCKET_SCHEMA, bucket
-from ottla.admin.routes import JSON, AdminError, AdminHandler, AdminRequest, AdminResponse, Route, Send
+from ottla.admin.routes import JSON, AdminError, AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import KINDS, MOST_SECONDS, SECOND_MS, Events, Refusal
@@ -16,10 +16,8 @@ EVENT_US: Final = 4.0
 PIECE_EVENTS: Final = 300
 WINDOW_MS: Final = MOST_SECONDS * SECOND_MS
 
-EVENT_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "An event of a transactional id. Fields that its kind does not have are left out.",
-    "properties": {
+EVENT_SCHEMA: Final = an_object(
+    {
         "seq": NUMBER,
         "at_ms": NUMBER,
         "kind": {**TEXT, "enum": list(KINDS)},
@@ -33,41 +31,31 @@ EVENT_SCHEMA: Final[dict[str, Any]] = {
         "bytes": NUMBER,
         "error": TEXT,
     },
-}
-HISTORY_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
+    description="An event of a transactional id. Fields that its kind does not have are left out.",
+)
+_LEFT_OUT: Final = "Events that were not recorded because of sampling, or are not kept any more."
+HISTORY_SCHEMA: Final = an_object(
+    {
         "from_ms": NUMBER,
         "to_ms": NUMBER,
-        "events": {"type": "array", "items": EVENT_SCHEMA},
-        "left_out": {
-            **NUMBER,
-            "description": "Events that were not recorded because of sampling, or are not kept any more.",
-        },
-        "buckets": {"type": "array", "items": BUCKET_SCHEMA},
-    },
-}
-REFUSALS_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "refusals": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "at_ms": NUMBER,
-                    "api": TEXT,
-                    "error": {**TEXT, "description": "Kafka's name of the error."},
-                    "client_id": TEXT,
-                    "peer": TEXT,
-                    "transactional_id": {"type": ["string", "null"]},
-                    "reason": TEXT,
-                    "count": {**NUMBER, "description": "How often such a request was refused; at_ms is the last time."},
-                },
-            },
-        }
-    },
-}
+        "events": a_list(EVENT_SCHEMA),
+        "left_out": {**NUMBER, "description": _LEFT_OUT},
+        "buckets": a_list(BUCKET_SCHEMA),
+    }
+)
+_REFUSAL: Final = an_object(
+    {
+        "at_ms": NUMBER,
+        "api": TEXT,
+        "error": {**TEXT, "description": "Kafka's name of the error."},
+        "client_id": TEXT,
+        "peer": TEXT,
+        "transactional_id": TEXT_OR_NULL,
+        "reason": TEXT,
+        "count": {**NUMBER, "description": "How often such a request was refused; at_ms is the last time."},
+    }
+)
+REFUSALS_SCHEMA: Final = an_object({"refusals": a_list(_REFUSAL)})
 WINDOW_QUERY: Final = {
     "from_ms": "The start of the window in milliseconds since 1970; by default ten minutes ago.",
     "to_ms": "The end of the window in milliseconds since 1970; by default now.",
@@ -88,16 +76,14 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
     async def refusals(request: AdminRequest) -> AdminResponse:
         return await list_refusals(broker, events)
 
-    handler: AdminHandler = history
-    show_refusals: AdminHandler = refusals
     return [
         Route(
-            *("GET", "/v1/history", handler, "Show the recent events of transactions"),
+            *("GET", "/v1/history", history, "Show the recent events of transactions"),
             query=WINDOW_QUERY,
             response_schema=HISTORY_SCHEMA,
         ),
         Route(
-            *("GET", "/v1/refusals", show_refusals, "Show the last refused requests, the latest first"),
+            *("GET", "/v1/refusals", refusals, "Show the last refused requests, the latest first"),
             response_schema=REFUSALS_SCHEMA,
         ),
     ]

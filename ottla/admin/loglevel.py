@@ -1,9 +1,10 @@
 """`/v1/loglevel`: the log levels of this process, and changing one for some minutes. free"""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, a_list, an_object
 from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route, did_you_mean
 from ottla.broker.loggers import LEVELS, ROOT, check_logger, level_name
 from ottla.broker.ports.clock import Clock, Timer
@@ -15,34 +16,23 @@ MOST_FOR_MS: Final = 86_400_000
 MOST_LOGGERS: Final = 1_000
 """Loggers with a level of their own. A request must name an existing logger, and there are as many as modules."""
 
-_LEVEL: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "logger": {"type": "string"},
-        "level": {"type": "string"},
-        "until_ms": {
-            "type": ["integer", "null"],
-            "description": "The end of the level in milliseconds since 1970; null if it has no end.",
-        },
-        "then": {
-            "type": ["string", "null"],
-            "description": "The level after that time; null for the level of its parent.",
-        },
+_UNTIL: Final = "The end of the level in milliseconds since 1970; null if it has no end."
+_LEVEL: Final = an_object(
+    {
+        "logger": TEXT,
+        "level": TEXT,
+        "until_ms": {**NUMBER_OR_NULL, "description": _UNTIL},
+        "then": {**TEXT_OR_NULL, "description": "The level after that time; null for the level of its parent."},
+    }
+)
+_CHANGE: Final = an_object(
+    {
+        "level": {**TEXT, "enum": list(LEVELS)},
+        "for_ms": {**NUMBER, "minimum": 1, "maximum": MOST_FOR_MS},
     },
-}
-_CHANGE: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "level": {"type": "string", "enum": list(LEVELS)},
-        "for_ms": {"type": "integer", "minimum": 1, "maximum": MOST_FOR_MS},
-    },
-    "required": ["level"],
-}
-_LEVELS: Final = {
-    "type": "array",
-    "items": _LEVEL,
-    "description": "The root logger, and all loggers with a level of their own.",
-}
+    required=["level"],
+)
+_LEVELS: Final = a_list(_LEVEL, description="The root logger, and all loggers with a level of their own.")
 
 
 class _Change(NamedTuple):

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from ottla.admin.fields import NUMBER, TEXT
+from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT, an_object
 from ottla.admin.recent import RATES, SAMPLE_US, TIMED, Recent
-from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.costs import LOOKUP_US
@@ -15,52 +15,40 @@ from ottla.broker.ports.machine import resident_bytes
 LOGS_EVERY_MS: Final = 10_000.0
 
 _FIGURE: Final = {"type": ["number", "null"]}
-BUCKET_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "One second. left_out is the number of its events that were not kept.",
-    "properties": dict.fromkeys(("at_ms", "committed", "aborted", "open", "fenced", "left_out"), NUMBER),
+_BUCKET: Final = ("at_ms", "committed", "aborted", "open", "fenced", "left_out")
+BUCKET_SCHEMA: Final = an_object(
+    dict.fromkeys(_BUCKET, NUMBER),
+    description="One second. left_out is the number of its events that were not kept.",
+)
+_OVER: Final = "The period of the rates and durations: ten seconds while a client reads them."
+_LATENCY: Final = "From a complete request to its reply, waits included; null without such a request."
+_LOGS: Final = "Bytes of the segments of open logs, at most ten seconds old."
+_DISK: Final = {
+    "bytes": {**NUMBER, "description": _LOGS},
+    "sync_p99_ms": _FIGURE,
+    "offline": {"type": "boolean"},
 }
-SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
+SCHEMA: Final = an_object(
+    {
         "now_ms": {**NUMBER, "description": "The broker's time, in milliseconds since 1970."},
         "started_ms": NUMBER,
         "node_id": NUMBER,
         "cluster_id": TEXT,
         "transaction_version": NUMBER,
-        "over_ms": {
-            **NUMBER,
-            "description": "The period of the rates and durations: ten seconds while a client reads them.",
-        },
-        "rates": {
-            "type": "object",
-            "description": "Per second.",
-            "properties": {name: {"type": "number"} for name in RATES},
-        },
-        "latency_ms": {
-            "type": "object",
-            "description": "From a complete request to its reply, waits included; null without such a request.",
-            "properties": {name: {"type": "object", "properties": {"p50": _FIGURE, "p99": _FIGURE}} for name in TIMED},
-        },
-        "loop": {"type": "object", "properties": {"turn_p99_ms": _FIGURE}},
-        "disk": {
-            "type": "object",
-            "properties": {
-                "bytes": {**NUMBER, "description": "Bytes of the segments of open logs, at most ten seconds old."},
-                "sync_p99_ms": _FIGURE,
-                "offline": {"type": "boolean"},
-            },
-        },
-        "memory_bytes": {
-            "type": ["integer", "null"],
-            "description": "Resident memory; null where the system does not report it.",
-        },
+        "over_ms": {**NUMBER, "description": _OVER},
+        "rates": an_object({name: {"type": "number"} for name in RATES}, description="Per second."),
+        "latency_ms": an_object(
+            {name: an_object({"p50": _FIGURE, "p99": _FIGURE}) for name in TIMED}, description=_LATENCY
+        ),
+        "loop": an_object({"turn_p99_ms": _FIGURE}),
+        "disk": an_object(_DISK),
+        "memory_bytes": {**NUMBER_OR_NULL, "description": "Resident memory; null where the system does not report it."},
         "connections": NUMBER,
         "open_transactions": NUMBER,
-        "oldest_open_ms": {"type": ["integer", "null"], "description": "How long the oldest one has been open."},
+        "oldest_open_ms": {**NUMBER_OR_NULL, "description": "How long the oldest one has been open."},
         "bucket": {**BUCKET_SCHEMA, "type": ["object", "null"]},
-    },
-}
+    }
+)
 
 
 class Overview:
@@ -81,8 +69,7 @@ class Overview:
         async def show(request: AdminRequest) -> AdminResponse:
             return AdminResponse(body=await self.build())
 
-        handler: AdminHandler = show
-        return Route("GET", "/v1/overview", handler, "Show this broker at a glance", response_schema=SCHEMA)
+        return Route("GET", "/v1/overview", show, "Show this broker at a glance", response_schema=SCHEMA)
 
     async def build(self) -> dict[str, Any]:
         """Return the body of the reply: short, however large the broker's state is."""
@@ -138,11 +125,4 @@ def oldest_start_ms(broker: Broker) -> int | None:
 
 def bucket(second: Second) -> dict[str, int]:
     """Return a second as JSON fields."""
-    return {
-        "at_ms": second.at_ms,
-        "committed": second.committed,
-        "aborted": second.aborted,
-        "open": second.open,
-        "fenced": second.fenced,
-        "left_out": second.left_out,
-    }
+    return {name: getattr(second, name) for name in _BUCKET}

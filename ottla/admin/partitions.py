@@ -4,64 +4,52 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
-from ottla.admin.fields import NUMBER, NUMBER_OR_NULL
+from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT_OR_NULL, a_list, an_object
 from ottla.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
-from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminRequest, AdminResponse, Route
 from ottla.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import shorten
 from ottla.broker.log.partition import Partition
-from ottla.protocol.values import TopicPartition
 
 MOST_OPEN: Final = 20
 """Open transactions in a row, the earliest first."""
 MOST_OPEN_OF_ALL: Final = 5_000
 
-SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "partitions": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    **PLACE,
-                    "log_start_offset": NUMBER,
-                    "high_watermark": NUMBER,
-                    "last_stable_offset": NUMBER,
-                    "log_end_offset": NUMBER,
-                    "bytes": NUMBER,
-                    "offline": {
-                        "type": ["string", "null"],
-                        "description": "Why the partition is offline; null if it is online.",
-                    },
-                    "open": {
-                        "type": "array",
-                        "description": f"The first {MOST_OPEN} open transactions.",
-                        "items": {
-                            "type": "object",
-                            "properties": {
-                                "transactional_id": {"type": ["string", "null"]},
-                                "producer_id": NUMBER,
-                                "producer_epoch": NUMBER,
-                                "first_offset": NUMBER,
-                                "started_ms": NUMBER_OR_NULL,
-                            },
-                        },
-                    },
-                    "open_left_out": NUMBER,
-                    "waiting_fetches": {**NUMBER, "description": "Fetches that wait for more records."},
-                    "waiting_committed": {**NUMBER, "description": "Waiting fetches with read_committed."},
-                },
-            },
-        },
+_OPEN: Final = an_object(
+    {
+        "transactional_id": TEXT_OR_NULL,
+        "producer_id": NUMBER,
+        "producer_epoch": NUMBER,
+        "first_offset": NUMBER,
+        "started_ms": NUMBER_OR_NULL,
+    }
+)
+_PARTITION: Final = an_object(
+    {
+        **PLACE,
+        "log_start_offset": NUMBER,
+        "high_watermark": NUMBER,
+        "last_stable_offset": NUMBER,
+        "log_end_offset": NUMBER,
+        "bytes": NUMBER,
+        "offline": {**TEXT_OR_NULL, "description": "Why the partition is offline; null if it is online."},
+        "open": a_list(_OPEN, description=f"The first {MOST_OPEN} open transactions."),
+        "open_left_out": NUMBER,
+        "waiting_fetches": {**NUMBER, "description": "Fetches that wait for more records."},
+        "waiting_committed": {**NUMBER, "description": "Waiting fetches with read_committed."},
+    }
+)
+SCHEMA: Final = an_object(
+    {
+        "partitions": a_list(_PARTITION),
         "total": NUMBER,
         "left_out": NUMBER,
         "unopened": {**NUMBER, "description": "Partitions that no client has used since the start."},
-    },
-}
+    }
+)
 
 Owners = Mapping[int, tuple[str, int]]
 """Producer id -> (transactional id, start of its transaction in ms since 1970)."""
@@ -84,10 +72,9 @@ def partitions_route(broker: Broker) -> Route:
             await rows.add(row, len(row["open"]) + partition.waiting // 10)
         return rows.finish(total=found.total, left_out=found.left_out, unopened=unopened)
 
-    handler: AdminHandler = show
     query = {"prefix": "Only topics whose names begin with this text.", "limit": LIMIT_MEANS}
     summary = "Show partitions, first those whose readers an open transaction holds back"
-    return Route("GET", "/v1/partitions", handler, summary, query=query, response_schema=SCHEMA)
+    return Route("GET", "/v1/partitions", show, summary, query=query, response_schema=SCHEMA)
 
 
 async def _found(
@@ -155,8 +142,3 @@ def _partition_row(partition: Partition, owners: Owners, most: int) -> dict[str,
         "waiting_fetches": partition.waiting,
         "waiting_committed": partition.waiting_committed,
     }
-
-
-def partition_of(broker: Broker, place: TopicPartition) -> Partition | None:
-    """Return the partition, if the cluster has it."""
-    return broker.cluster.partition(*place) if broker.cluster.has_partition(*place) else None

@@ -7,6 +7,7 @@ from ottla.admin.access import is_loopback
 from ottla.admin.routes import Route
 from ottla.broker.api.context import Broker
 from ottla.broker.config.listeners import parse_listeners
+from ottla.printable import host_and_port
 
 
 def no_routes(broker: Broker) -> Sequence[Route]:
@@ -44,4 +45,4 @@ def address_problem(host: str, token: str | None) -> str | None:
 
 def address_text(host: str, port: int) -> str:
     """Return the HTTP address of this host and port."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{host_and_port(host, port)}"

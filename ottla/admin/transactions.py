@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT
+from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, a_list, an_object
 from ottla.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
-from ottla.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import Events, shorten
@@ -20,42 +20,23 @@ MOST_PARTITIONS: Final = 100
 MOST_PARTITIONS_OF_ALL: Final = 10_000
 
 PLACE: Final = {"topic": TEXT, "partition": NUMBER}
-SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "transactions": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "transactional_id": TEXT,
-                    "producer_id": NUMBER,
-                    "producer_epoch": NUMBER,
-                    "state": {**TEXT, "description": "Kafka's name: Ongoing, PrepareCommit, ..."},
-                    "started_ms": {
-                        **NUMBER,
-                        "description": "Milliseconds since 1970; -1 if the id never began a transaction.",
-                    },
-                    "last_update_ms": NUMBER,
-                    "timeout_ms": NUMBER,
-                    "partitions": {
-                        "type": "array",
-                        "items": {"type": "object", "properties": {**PLACE, "first_offset": NUMBER_OR_NULL}},
-                    },
-                    "partitions_left_out": NUMBER,
-                    "records": {
-                        **NUMBER_OR_NULL,
-                        "description": "null if the transaction began before the broker started.",
-                    },
-                    "bytes": NUMBER_OR_NULL,
-                    "waits_for": {"type": ["string", "null"], "description": "What the transaction needs to end."},
-                },
-            },
-        },
-        "total": NUMBER,
-        "left_out": NUMBER,
-    },
-}
+_TRANSACTION: Final = an_object(
+    {
+        "transactional_id": TEXT,
+        "producer_id": NUMBER,
+        "producer_epoch": NUMBER,
+        "state": {**TEXT, "description": "Kafka's name: Ongoing, PrepareCommit, ..."},
+        "started_ms": {**NUMBER, "description": "Milliseconds since 1970; -1 if the id never began a transaction."},
+        "last_update_ms": NUMBER,
+        "timeout_ms": NUMBER,
+        "partitions": a_list(an_object({**PLACE, "first_offset": NUMBER_OR_NULL})),
+        "partitions_left_out": NUMBER,
+        "records": {**NUMBER_OR_NULL, "description": "null if the transaction began before the broker started."},
+        "bytes": NUMBER_OR_NULL,
+        "waits_for": {**TEXT_OR_NULL, "description": "What the transaction needs to end."},
+    }
+)
+SCHEMA: Final = an_object({"transactions": a_list(_TRANSACTION), "total": NUMBER, "left_out": NUMBER})
 
 
 def transactions_route(broker: Broker, events: Events) -> Route:
@@ -76,13 +57,12 @@ def transactions_route(broker: Broker, events: Events) -> Route:
                 await rows.add(row, len(row["partitions"]))
         return rows.finish(total=found.total, left_out=found.left_out)
 
-    handler: AdminHandler = show
     query = {
         "state": "open (the default): transactions that have begun and not ended; all: every known transactional id.",
         "prefix": "Only transactional ids that begin with this text.",
         "limit": LIMIT_MEANS,
     }
-    return Route("GET", "/v1/transactions", handler, "Show transactions", query=query, response_schema=SCHEMA)
+    return Route("GET", "/v1/transactions", show, "Show transactions", query=query, response_schema=SCHEMA)
 
 
 async def _found(

@@ -1,10 +1,10 @@
 """`GET /v1/partitions/{topic}/{partition}/why`: the content of `ottla txn why`, from the broker's own state. free"""
 
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from ottla.admin.fields import TEXT
-from ottla.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.admin.fields import NUMBER, TEXT, TEXT_OR_NULL, a_list, an_object
+from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.costs import LOOKUP_US, ROW_US
@@ -12,6 +12,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.values import NO_PENDING
+from ottla.printable import host_and_port
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import KnownTransaction, OpenTransaction, by_producer, judge
@@ -19,28 +20,14 @@ from ottla.verdict import KnownTransaction, OpenTransaction, by_producer, judge
 MOST_TRANSACTIONS: Final = 100
 MOST_DIGITS: Final = 9
 
-SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
+_REMEDY: Final = an_object({"first_offset": NUMBER, "advice": TEXT, "command": TEXT_OR_NULL})
+SCHEMA: Final = an_object(
+    {
         "text": {**TEXT, "description": "What holds the last stable offset back, and what to do, as `ottla txn why`."},
-        "commands": {
-            "type": "array",
-            "description": "Commands that end the transactions that hold it back.",
-            "items": TEXT,
-        },
-        "remedies": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "first_offset": {"type": "integer"},
-                    "advice": TEXT,
-                    "command": {"type": ["string", "null"]},
-                },
-            },
-        },
-    },
-}
+        "commands": a_list(TEXT, description="Commands that end the transactions that hold it back."),
+        "remedies": a_list(_REMEDY),
+    }
+)
 
 
 def why_route(broker: Broker) -> Route:
@@ -55,9 +42,8 @@ def why_route(broker: Broker) -> Route:
         commands = [command for _, _, command in rows if command is not None]
         return AdminResponse(body={"text": answer(found), "commands": commands, "remedies": remedies})
 
-    handler: AdminHandler = show_why
     summary = "Explain what holds the readers of a partition back, and what ends it"
-    return Route("GET", "/v1/partitions/{topic}/{partition}/why", handler, summary, response_schema=SCHEMA)
+    return Route("GET", "/v1/partitions/{topic}/{partition}/why", show_why, summary, response_schema=SCHEMA)
 
 
 async def _partition(broker: Broker, request: AdminRequest) -> Partition:
@@ -141,5 +127,4 @@ async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransactio
 
 def _bootstrap(broker: Broker) -> str:
     endpoint = next(iter(broker.endpoints.values()))
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{host}:{endpoint.port}"
+    return host_and_port(endpoint.host, endpoint.port)

@@ -22,7 +22,7 @@ from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Activity, Gate, Handler
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import ApiKey, api_title
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
@@ -118,11 +118,11 @@ class Dispatcher:
             return None
         key, version, correlation_id, client_id = header
         if authenticator is not None and (objection := authenticator.objection(key)):
-            refuse(f"{_title(key)} v{version}: {objection}")
+            refuse(f"{api_title(key)} v{version}: {objection}")
             return None
         api = self._table.get(key)
         if api is None:
-            refuse(f"{_title(key)} v{version} is not served")
+            refuse(f"{api_title(key)} v{version} is not served")
             return None
         if not api.min_version <= version <= api.max_version:
             _answer_unserved_version(api, version, correlation_id, send, refuse)
@@ -201,7 +201,7 @@ class Dispatcher:
                     _log_refusal(self._broker, reply.error_code, request)
             send(reply.buffers, reply.reservation)
             if reply.closes:
-                refuse(f"{_title(request.api_key)} v{request.api_version}: {reply.closes}")
+                refuse(f"{api_title(request.api_key)} v{request.api_version}: {reply.closes}")
         elif isinstance(reply, NoReply):
             send((), None)
         else:
@@ -347,17 +347,9 @@ def _log_refusal(broker: Broker, error_code: int, request: Request) -> None:
     )
 
 
-def _title(api_key: int) -> str:
-    """Return Kafka's name for the API, or its number."""
-    try:
-        return ApiKey(api_key).title
-    except ValueError:
-        return f"API {api_key}"
-
-
 def _api_name(frame: memoryview) -> str:
     """Return the API and version that a frame with a broken header names."""
     if len(frame) < _KEY_AND_VERSION.size:
         return "No API"
     key, version = _KEY_AND_VERSION.unpack_from(frame)
-    return f"{_title(key)} v{version}"
+    return f"{api_title(key)} v{version}"

@@ -2,15 +2,14 @@
 
 import logging
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ottla import files
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 from ottla.cli.settings import IMPOSSIBLE_VALUE
 
 if TYPE_CHECKING:
@@ -44,18 +43,18 @@ def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings 
     """Return the settings of the admin port, None without a port. Report an invalid value on stderr and exit with 2."""
     if listen is None:
         if token_file is not None:
-            _refuse("--admin-token-file needs --admin-listen HOST:PORT, which opens the admin port")
+            fail(IMPOSSIBLE_VALUE, "--admin-token-file needs --admin-listen HOST:PORT, which opens the admin port")
         return None
     from ottla.admin.settings import AdminSettings, address_problem, parse_address
 
     try:
         host, port = parse_address(listen)
     except ValueError as error:
-        _refuse(f"--admin-listen {listen}: {error}")
+        fail(IMPOSSIBLE_VALUE, f"--admin-listen {listen}: {error}")
     token = None if token_file is None else token_or_exit("--admin-token-file", token_file)
     problem = address_problem(host, token)
     if problem is not None:
-        _refuse(f"--admin-listen {listen}: {problem}")
+        fail(IMPOSSIBLE_VALUE, f"--admin-listen {listen}: {problem}")
     return AdminSettings(host, port, token)
 
 
@@ -64,13 +63,14 @@ def token_or_exit(flag: str, path: str) -> str:
     try:
         token = files.read_argument(path, MOST_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
-        _refuse(f"{flag} {path}: {error.strerror}")
+        fail(IMPOSSIBLE_VALUE, f"{flag} {path}: {error.strerror}")
     except UnicodeDecodeError:
         token = ""
     if len(token) < LEAST_TOKEN_CHARS or not all("!" <= character <= "~" for character in token):
-        _refuse(
+        fail(
+            IMPOSSIBLE_VALUE,
             f"{flag} {path}: must hold {LEAST_TOKEN_CHARS} ASCII characters or more, without blanks, as "
-            "`openssl rand -hex 16` prints them"
+            "`openssl rand -hex 16` prints them",
         )
     return token
 
@@ -79,8 +79,3 @@ def warn_of_readers(path: str) -> None:
     """Log a warning if users other than the file's owner may read the token."""
     if Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         _log.warning("--admin-token-file %s: other users may read it; chmod 600 keeps the token secret", path)
-
-
-def _refuse(problem: str) -> NoReturn:
-    complain(str(problem))
-    sys.exit(IMPOSSIBLE_VALUE)

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import click
 
+from ottla.cli.output import takes_format
+
 DEFAULT_TIMEOUT_S: Final = 10.0
 
 takes_command_config: Final = click.option(
@@ -19,7 +21,7 @@ takes_command_config: Final = click.option(
 def asks_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that sends requests to brokers in Kafka's protocol."""
     for decorate in (
-        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        takes_format,
         click.option(
             "--timeout-s",
             type=click.FloatRange(min=0.1),

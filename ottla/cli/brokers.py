@@ -5,12 +5,14 @@ A request without an answer raises `Unanswered`, for whatever reason. Its messag
 
 import socket
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.client.connection import BlockingConnection
 from ottla.client.login import PLAINTEXT, LoginRefused, SecurityOptions
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.acls import AclOperation, PermissionType
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.requests import codec
 
 _PLAINTEXT: Final = " (PLAINTEXT was used; for TLS or SASL give --command-config FILE)"
 
@@ -30,12 +32,17 @@ def parse_address(text: str) -> Address:
     return host, int(port)
 
 
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
+def acls_request(resource_type: int, name: str | None, pattern_type: int) -> Any:
+    """Return a DescribeAcls request for the ACLs of any principal on these resources; None for any name."""
+    return codec.request_class(ApiKey.DESCRIBE_ACLS)(
+        resource_type_filter=resource_type,
+        resource_name_filter=name,
+        pattern_type_filter=pattern_type,
+        principal_filter=None,
+        host_filter=None,
+        operation=AclOperation.ANY,
+        permission_type=PermissionType.ANY,
+    )
 
 
 class Brokers:
@@ -51,9 +58,7 @@ class Brokers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for connection in self._connections.values():
             connection.close()
 

@@ -1,6 +1,5 @@
 """`ottla certs dev`: a throwaway certificate authority for tests of TLS. shell"""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -49,11 +48,11 @@ def dev(out: Path, hosts: tuple[str, ...]) -> None:
     files = [out / name for name in ("ca.pem", "broker.pem", "client.pem", "server.properties")]
     there = [str(file) for file in files if file.exists()]
     if there:
-        _refuse(f"{', '.join(there)}: already there; nothing was written")
+        fail(REFUSED, f"{', '.join(there)}: already there; nothing was written")
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        _refuse("the library for certificates is missing: pip install 'ottla[tls]'")
+        fail(REFUSED, "the library for certificates is missing: pip install 'ottla[tls]'")
     authority = _authority()
     broker = _issue(authority, "broker", names)
     client = _issue(authority, "client", [])
@@ -63,7 +62,7 @@ def dev(out: Path, hosts: tuple[str, ...]) -> None:
             file.touch(mode=0o600)
             file.write_text(text)
     except OSError as error:
-        _refuse(f"{error.filename}: {error.strerror}")
+        fail(REFUSED, f"{error.filename}: {error.strerror}")
     ca, _, own, config = files
     click.echo(_INSTRUCTIONS.format(out=out, days=DAYS, config=config, ca=ca, client=own), nl=False)
 
@@ -188,8 +187,3 @@ def _store(signed: _Signed) -> str:
 
     key = signed.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return str(key) + _pem(signed)
-
-
-def _refuse(message: str) -> None:
-    complain(message)
-    sys.exit(REFUSED)

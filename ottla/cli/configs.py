@@ -1,6 +1,5 @@
 """`ottla configs`: list every option of the broker. shell"""
 
-import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -11,7 +10,7 @@ import click
 
 from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Loaded, describe_topic
 from ottla.broker.config.option import DEFAULT, value_text
-from ottla.cli.output import complain, output_for
+from ottla.cli.output import fail, output_for, takes_format
 from ottla.cli.settings import load_or_exit, takes_flags
 from ottla.printable import printable
 
@@ -37,7 +36,7 @@ class _TopicConfig(NamedTuple):
 @takes_flags
 @click.argument("what", metavar="[server.properties] [GLOB]", nargs=-1, type=click.Path())
 @click.option("--changed", is_flag=True, help="List only options that differ from their default.")
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@takes_format
 def configs(
     what: tuple[str, ...],
     data_dir: str | None,
@@ -120,5 +119,4 @@ def _refuse(glob: str) -> None:
     known = [option.key for option in (*BROKER_OPTIONS, *TOPIC_OPTIONS)]
     near = get_close_matches(glob, known, 1)
     hint = f"; did you mean {near[0]}?" if near else "" if "*" in glob else f"; try '*{glob}*'"
-    complain(f"no option is named {glob}, and there is no such file{hint}")
-    sys.exit(NO_SUCH_OPTION)
+    fail(NO_SUCH_OPTION, f"no option is named {glob}, and there is no such file{hint}")

@@ -14,8 +14,8 @@ import click
 from ottla import files
 from ottla.cli.bootstrap import takes_command_config
 from ottla.cli.ctl.duration import parse_duration
-from ottla.cli.output import complain
-from ottla.printable import printable
+from ottla.cli.output import fail
+from ottla.printable import host_and_port, printable
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
 READY, NOT_READY = 0, 1
@@ -86,8 +86,7 @@ def health(
             click.echo(printable(f"{where}: ready"))
             sys.exit(READY)
         if time.monotonic() + PAUSE_S > deadline:
-            complain(f"{where}: not ready: {problem}")
-            sys.exit(NOT_READY)
+            fail(NOT_READY, f"{where}: not ready: {problem}")
         time.sleep(PAUSE_S)
 
 
@@ -110,7 +109,7 @@ def _check_of(
     address = _host_and_port(url or DEFAULT_URL)
     if address is None:
         raise click.BadParameter(f"{url} is not http://HOST:PORT, such as {DEFAULT_URL}", param_hint="--admin")
-    return f"http://{_text(*address)}", lambda seconds: _check_admin_port(*address, seconds)
+    return f"http://{host_and_port(*address)}", lambda seconds: _check_admin_port(*address, seconds)
 
 
 def _check_admin_port(host: str, port: int, timeout_s: float) -> str | None:
@@ -181,7 +180,3 @@ def _host_and_port(url: str) -> tuple[str, int] | None:
     except ValueError:
         pass
     return None
-
-
-def _text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

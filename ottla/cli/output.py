@@ -11,9 +11,12 @@ continue on the next line. Text prints the column `command` below the table, eac
 
 import json
 import shutil
+import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol
 
 import click
 
@@ -27,6 +30,12 @@ WIDTH: Final = 120
 _COMMAND: Final = "command"
 # Columns of milliseconds that are points in time. All others are durations.
 MOMENTS: Final = frozenset({"last_timestamp_ms", "now_ms", "start_ms", "started_ms", "until_ms"})
+
+
+takes_format: Final = click.option(
+    "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+"""Option of the commands that print with `output_for`."""
 
 
 class Output(Protocol):
@@ -117,9 +126,33 @@ class JsonOutput:
         click.echo(json.dumps(self._document, indent=2))
 
 
+def table_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Sequence[str], Sequence[Row]]:
+    """Return the columns and the rows of a table whose rows are mappings with the same keys: `table(name, *...)`."""
+    return tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows]
+
+
 def complain(text: str) -> None:
     """Print one line on stderr with the problem and the remedy."""
     click.echo(printable(f"ottla: {text}"), err=True)
+
+
+def fail(code: int, problem: object) -> NoReturn:
+    """Print one line on stderr, as `complain` does, and end the command with this exit code."""
+    complain(str(problem))
+    sys.exit(code)
+
+
+@contextmanager
+def exit_at_errors(code: int, path: Path, *reasons: type[Exception]) -> Iterator[None]:
+    """End the command with this code and one line at an error of a file, by default `path`, and at `reasons`."""
+    try:
+        yield
+    except reasons as error:
+        fail(code, error)
+    except BrokenPipeError:
+        raise  # the reader has closed the pipe: `| head`
+    except OSError as error:
+        fail(code, f"{error.filename or path}: {error.strerror or error}")
 
 
 def output_for(format_name: str) -> Output:

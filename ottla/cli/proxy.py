@@ -9,7 +9,7 @@ import click
 
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 from ottla.printable import printable
 
 NEVER_STRUCK, REFUSED = 1, 2
@@ -94,8 +94,7 @@ def proxy(
             running.plan.add(parse_fault(given))
         asyncio.run(serve(running, say_ready, admin))
     except (FaultError, PlanError, ProtocolError, OSError) as error:
-        complain(str(error))
-        sys.exit(REFUSED)
+        fail(REFUSED, error)
     leave(running, history, event_file)
     for fault in running.plan:
         click.echo(printable(f"fault {fault.id}: {fault.describe()}: fired {fault.hits}, seen {fault.seen}"), err=True)

@@ -6,7 +6,6 @@ A running broker may append to an open file. The size is that of the moment of o
 import errno
 import os
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NoReturn, Self
 
 from ottla.broker.ports.disk import Buffer
@@ -27,9 +26,7 @@ class ReadOnlyFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def pread(self, size_bytes: int, position: int) -> bytes:

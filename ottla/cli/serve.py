@@ -1,7 +1,10 @@
 """`ottla serve`: run the broker. shell"""
 
 import logging
+import os
+import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +14,7 @@ import click
 from ottla.broker.loggers import parse_levels
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
-from ottla.cli.output import complain
-from ottla.cli.parent import stop_at_end_of_input
+from ottla.cli.output import fail
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
 from ottla.printable import first_names
 from ottla.protocol.checkpoints import META_PROPERTIES, parse_directory_name
@@ -152,8 +154,7 @@ def serve(
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
     if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):
-        complain(reason)
-        sys.exit(IMPOSSIBLE_VALUE)
+        fail(IMPOSSIBLE_VALUE, reason)
     admin = admin_or_exit(admin_listen, admin_token_file)
     parts = None
     if as_version is not None and not test_control:
@@ -176,7 +177,7 @@ def serve(
         logging.getLogger("ottla.broker.config").warning("%s", note)
 
     if until_input_ends:
-        stop_at_end_of_input()
+        _stop_at_end_of_input()
     from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
 
     sys.exit(
@@ -189,3 +190,17 @@ def serve(
             parts=parts,
         )
     )
+
+
+def _stop_at_end_of_input() -> None:
+    """Send this process SIGTERM when its standard input ends, because the process at the other end of the pipe ended.
+
+    This works for every end of that process, `kill -9` included, and on every system with pipes.
+    """
+    threading.Thread(target=_wait_for_end, args=(sys.stdin.fileno(),), name="end-of-input", daemon=True).start()
+
+
+def _wait_for_end(descriptor: int) -> None:
+    while os.read(descriptor, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,6 @@
 """Configuration from the command line, the environment and a file, for every command that needs one. shell"""
 
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from ottla.broker.config import (
 )
 from ottla.broker.config.listeners import parse_listeners
 from ottla.broker.config.sources import FLAG
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 from ottla.protocol.properties import decode_text
 
 if TYPE_CHECKING:
@@ -76,8 +75,7 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
         file = from_properties(decode_text(files.read_argument(properties)), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file, jaas_file=_jaas_file())
     except (ConfigError, OSError) as error:
-        complain(str(error))
-        sys.exit(IMPOSSIBLE_VALUE)
+        fail(IMPOSSIBLE_VALUE, error)
 
 
 def _jaas_file() -> str:

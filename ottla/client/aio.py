@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ottla.client.libraries import State, comes_from, needs_one
+from ottla.client.libraries import Consumer, State, comes_from, needs_one
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 
@@ -223,7 +223,7 @@ class AiokafkaProducer:
         return failure or RuntimeError("the producer's sender task has ended")
 
 
-class AiokafkaConsumer:
+class AiokafkaConsumer(Consumer):
     """A view on one `aiokafka.AIOKafkaConsumer`."""
 
     __slots__ = ("_consumer",)
@@ -238,14 +238,6 @@ class AiokafkaConsumer:
 
         self._consumer = consumer
         report_group_errors(consumer._coordinator)
-
-    @property
-    def key(self) -> Any:
-        return self._consumer
-
-    @property
-    def identified(self) -> bool:
-        return True
 
     @property
     def group_id(self) -> str | None:
@@ -274,10 +266,6 @@ class AiokafkaConsumer:
             return {}
         states = {tp: subscription.assignment.state_value(tp) for tp in subscription.assignment.tps}
         return {tp: state.position for tp, state in states.items() if state.has_valid_position}
-
-    @property
-    def lacks_start_positions(self) -> bool:
-        return False
 
     async def began(self, timeout_ms: int) -> dict[Any, int]:
         """Return the committed offsets, or the beginning of the log without one. These positions are needed because a

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.client.errors import UNDELIVERED
-from ottla.client.libraries import State, comes_from, needs_one
+from ottla.client.libraries import Consumer, State, comes_from, needs_one
 from ottla.protocol.errors import ErrorCode
 
 _ANSWER_TIMEOUT_MS: Final = 60_000  # the default of transaction.timeout.ms: a producer does not return its own
@@ -268,7 +268,7 @@ class _Key:
 _keys: dict[int, _Key] = {}  # at most as many as consumers that existed at the same time
 
 
-class ConfluentConsumer:
+class ConfluentConsumer(Consumer):
     """A view on one `confluent_kafka.Consumer`, and on its configuration, which the library does not return.
 
     Partitions are (topic, partition).

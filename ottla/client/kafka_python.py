@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.client.libraries import State, needs_one
+from ottla.client.libraries import Consumer, State, needs_one
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 
@@ -61,18 +61,15 @@ class KafkaPythonProducer:
 
     @property
     def last_error(self) -> BaseException | None:
-        """The reason why the state is MUST_ABORT or FATAL."""
         error: BaseException | None = self._manager.last_error
         return error
 
     @property
     def answer_timeout_ms(self) -> int:
-        """The client's own timeout for a coordinator's answer (`max_block_ms`)."""
         return int(self._producer.config["max_block_ms"])
 
     @property
     def epoch(self) -> tuple[int, int]:
-        """Producer id and epoch from the coordinator."""
         current = self._manager.producer_id_and_epoch
         return current.producer_id, current.epoch
 
@@ -130,15 +127,12 @@ class KafkaPythonProducer:
                     return
 
     async def send_offsets(self, offsets: dict[Any, Any], group_metadata: Any, timeout_ms: int) -> bool:
-        """Add offsets to the transaction. Return False without an answer in time."""
         return self._await_answer(self._manager.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
 
     async def commit(self, timeout_ms: int) -> bool:
-        """Commit. Return False without an answer in time. Call `flush` first: a later failure is lost."""
         return self._await_answer(self._manager.begin_commit(), timeout_ms)
 
     async def abort(self, timeout_ms: int) -> bool:
-        """Abort. Return False without an answer in time."""
         answered = self._await_answer(self._manager.begin_abort(), timeout_ms)
         self._manager._pending_txn_offset_commits.clear()
         return answered
@@ -156,7 +150,6 @@ class KafkaPythonProducer:
             time.sleep(_POLL_S)
 
     async def close(self) -> None:
-        """Close without waiting for requests that can no longer succeed."""
         from kafka.errors import KafkaTimeoutError
 
         self._producer._sender.force_close()
@@ -183,33 +176,23 @@ class KafkaPythonProducer:
         return failure
 
     def own(self, error: BaseException) -> bool:
-        """Return whether an exception is kafka-python's."""
         from kafka.errors import KafkaError
 
         return isinstance(error, KafkaError)
 
     def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "KafkaPythonConsumer":
-        """Return the view on a consumer whose positions are committed in the transaction."""
         if config is not None:
             raise TypeError("consumer_config= is for a confluent_kafka.Consumer: remove it for a KafkaConsumer")
         return KafkaPythonConsumer(consumer)
 
 
-class KafkaPythonConsumer:
+class KafkaPythonConsumer(Consumer):
     """A view on one `kafka.KafkaConsumer`."""
 
     __slots__ = ("_consumer",)
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
-
-    @property
-    def key(self) -> Any:
-        return self._consumer
-
-    @property
-    def identified(self) -> bool:
-        return True
 
     @property
     def group_id(self) -> str | None:
@@ -234,10 +217,6 @@ class KafkaPythonConsumer:
     def next_offsets(self) -> dict[Any, int]:
         positions = {tp: self._consumer.position(tp, timeout_ms=0) for tp in self._consumer.assignment()}
         return {tp: offset for tp, offset in positions.items() if offset is not None}
-
-    @property
-    def lacks_start_positions(self) -> bool:
-        return False
 
     async def began(self, timeout_ms: int) -> None:
         """Return None: the group rebalances only inside `poll`, which then returns records of the new generation."""

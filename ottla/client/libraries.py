@@ -24,15 +24,22 @@ class State(Enum):
 
 
 class Consumer(Protocol):
-    """A consumer of one library whose positions are committed in a transaction. Partitions are that library's."""
+    """A consumer of one library whose positions are committed in a transaction. Partitions are that library's.
+
+    The methods with a body here do what most libraries need.
+    """
+
+    _consumer: Any
 
     @property
     def key(self) -> Any:
         """Object that the positions of its transactions are stored for, weakly."""
+        return self._consumer
 
     @property
     def identified(self) -> bool:
         """Whether no other consumer has this key and generation."""
+        return True
 
     @property
     def group_id(self) -> str | None: ...
@@ -56,6 +63,7 @@ class Consumer(Protocol):
     @property
     def lacks_start_positions(self) -> bool:
         """Whether `next_offsets` lacks the positions at which reading will begin."""
+        return False
 
     def generation(self) -> Any:
         """Return a value that differs after each rebalance."""

@@ -44,20 +44,21 @@ def log_in(send: Callable[[Any, int], Any], options: SecurityOptions) -> None:
     answer = send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=name), _HANDSHAKE)
     if answer.error_code:
         raise LoginRefused(
-            f"{name} is refused: {_error_name(answer.error_code)}; the broker has {', '.join(answer.mechanisms)}"
+            f"{name} is refused: {error_name(answer.error_code)}; the broker has {', '.join(answer.mechanisms)}"
         )
     mechanism = get_sasl_mechanism(name)(**options)
     while not mechanism.is_done():
         answer = send(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=mechanism.auth_bytes()), 0)
         if answer.error_code:
-            raise LoginRefused(answer.error_message or _error_name(answer.error_code))
+            raise LoginRefused(answer.error_message or error_name(answer.error_code))
         try:
             mechanism.receive(bytes(answer.auth_bytes))
         except ValueError as error:  # an invalid proof, or no token
             raise LoginRefused(f"{name}: the broker's answer is wrong: {error}") from None
 
 
-def _error_name(error_code: int) -> str:
+def error_name(error_code: int) -> str:
+    """Return Kafka's name of an error code, or its number: `error 9999`."""
     try:
         return ErrorCode(error_code).name
     except ValueError:

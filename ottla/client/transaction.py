@@ -6,7 +6,6 @@ with a blocking library they never suspend.
 """
 
 from collections.abc import Coroutine, Mapping
-from types import TracebackType
 from typing import Any, TypeVar
 
 from ottla.client.errors import (
@@ -106,14 +105,10 @@ class Transaction:
             raise TypeError(f"a {type(self.producer).__name__} blocks: it needs `with transaction(...)`, without async")
         return await self._begin()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         drive(self._end(self._client.as_exception(error)))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         await self._end(error)
 
     def on_delivery(self, error: Any, message: Any) -> None:

@@ -64,3 +64,11 @@ class ApiKey(IntEnum):
     def title(self) -> str:
         """Kafka's name in logs and messages: `InitProducerId` for INIT_PRODUCER_ID."""
         return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+def api_title(api_key: int) -> str:
+    """Return Kafka's name of an API, or its number: `API 9999`."""
+    try:
+        return ApiKey(api_key).title
+    except ValueError:
+        return f"API {api_key}"

@@ -13,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testkit.kit.broker import Broker
+    from ottla.testkit.kit.clients import Clients
     from ottla.testkit.kit.clock import BrokerClock
     from ottla.testkit.kit.faults import Faults, PlannedFault
     from ottla.testkit.kit.ledger import LedgerEntry
@@ -231,33 +232,31 @@ def kafka_group_id() -> str:
 
 
 @pytest.fixture
-def kafka_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
+def _clients(ottla_broker: "Broker") -> "Iterator[Clients]":
+    """The clients of this test, closed after it."""
+    from ottla.testkit.kit.clients import Clients
+
+    clients = Clients(ottla_broker)
+    yield clients
+    clients.close()
+
+
+@pytest.fixture
+def kafka_producer(_clients: "Clients") -> Callable[..., Any]:
     """Factory of producers of the installed client, with short timeouts: `kafka_producer(linger_ms=0)`."""
-    from ottla.testkit.kit.clients import Clients
-
-    clients = Clients(ottla_broker)
-    yield clients.producer
-    clients.close()
+    return _clients.producer
 
 
 @pytest.fixture
-def kafka_txn_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
+def kafka_txn_producer(_clients: "Clients") -> Callable[..., Any]:
     """Factory of initialised transactional producers: `kafka_txn_producer("tx-1")`, or without an argument."""
-    from ottla.testkit.kit.clients import Clients
-
-    clients = Clients(ottla_broker)
-    yield clients.transactional_producer
-    clients.close()
+    return _clients.transactional_producer
 
 
 @pytest.fixture
-def kafka_consumer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
+def kafka_consumer(_clients: "Clients") -> Callable[..., Any]:
     """Factory of read_committed consumers that begin at the start: `kafka_consumer(topic, group_id=...)`."""
-    from ottla.testkit.kit.clients import Clients
-
-    clients = Clients(ottla_broker)
-    yield clients.consumer
-    clients.close()
+    return _clients.consumer
 
 
 def _fresh(what: str) -> str:

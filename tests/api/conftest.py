@@ -6,7 +6,7 @@ import pytest
 
 from lab.crash.life import Life
 from lab.crash.log_directory import DIRECTORY
-from ottla.testkit.in_memory.disk import MemoryDisk
+from lab.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
 from tests.api.callers import coordinating

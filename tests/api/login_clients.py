@@ -5,7 +5,7 @@ from ottla.broker.config import Listener
 from ottla.broker.connection import LINGER_MS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 NAME = "SASL_PLAINTEXT"

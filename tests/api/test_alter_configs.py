@@ -6,6 +6,7 @@ Errors are those of IncrementalAlterConfigs, whose tests have the rows.
 import pytest
 
 from lab.crash.script import Script
+from lab.metadata import create_topic
 from ottla.broker import assembly
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.turns import SHARE_US
@@ -13,7 +14,6 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory import wire
-from ottla.testkit.metadata import create_topic
 from tests.api.callers import LEDGER
 
 VERSIONS = range(3)

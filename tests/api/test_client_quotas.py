@@ -5,7 +5,7 @@ import pytest
 from ottla.broker.api.alter_client_quotas import MOST_RECORDS
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 PRODUCER, CONSUMER, RATE = "producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"

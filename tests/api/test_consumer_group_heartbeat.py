@@ -5,7 +5,7 @@ import pytest
 from ottla.broker.api.table import list_versions
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT

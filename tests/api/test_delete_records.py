@@ -5,8 +5,8 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 HIGH_WATERMARK = -1

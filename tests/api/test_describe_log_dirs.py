@@ -2,9 +2,9 @@
 
 import pytest
 
+from lab.in_memory.disk import VOLUME_BYTES
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.disk import VOLUME_BYTES
 from tests.api.callers import LEDGER, LEDGER_PARTITIONS, ORDERS, batch, produce
 
 VERSIONS = range(1, 5)

@@ -13,6 +13,8 @@ import pytest
 
 from lab.crash import life as lives
 from lab.crash.log_directory import DIRECTORY
+from lab.in_memory.disk import MemoryDisk
+from lab.metadata import create_topic
 from ottla.broker.api import offset_commit
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config
@@ -21,10 +23,8 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
-from ottla.testkit.metadata import create_topic
 
 CONFIG = Config(log_dirs=DIRECTORY, transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
 LONGER_THAN_ANY_PATIENCE_MS = 310_000.0

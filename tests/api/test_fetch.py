@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.in_memory.disk import MemoryFile
 from ottla.broker.api import fetch
 from ottla.broker.api.context import Request
 from ottla.broker.api.table import TABLE
@@ -15,9 +16,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.disk import MemoryFile
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 VERSION = 12

@@ -7,8 +7,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 SERVED = range(TABLE[ApiKey.LIST_OFFSETS].min_version, TABLE[ApiKey.LIST_OFFSETS].max_version + 1)

@@ -8,7 +8,7 @@ import pytest
 from ottla.broker.non_kafka import AGAIN_MS, MOST_ADDRESSES, NonKafkaClients
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 E = ErrorCode

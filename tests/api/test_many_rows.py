@@ -2,6 +2,7 @@
 
 import pytest
 
+from lab.furnish import furnish
 from ottla.broker.api import add_partitions_to_txn, reply
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.leave_group import MEMBERS_AT_ONCE
@@ -9,7 +10,7 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.furnish import furnish, message
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 from tests.unit.broker.test_bounded import SIZE
 

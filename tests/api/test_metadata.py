@@ -6,7 +6,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.api.callers import LEDGER, LEDGER_PARTITIONS, ORDERS
 from tests.memory_broker import MemoryBroker
 

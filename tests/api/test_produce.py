@@ -7,6 +7,7 @@ import pytest
 
 from lab.crash.life import Life
 from lab.crash.script import Script
+from lab.in_memory.disk_errors import FOR_EVER, BadDisk
 from ottla.broker.api import produce
 from ottla.broker.api.context import Request
 from ottla.broker.security.session import Session
@@ -18,7 +19,6 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.produce_wire import ProduceBody
 from ottla.protocol.requests.structs import error_codes
 from ottla.testkit.in_memory import wire
-from ottla.testkit.in_memory.disk_errors import FOR_EVER, BadDisk
 from ottla.testkit.in_memory.schedule import START_MS
 from tests.memory_broker import MemoryBroker
 

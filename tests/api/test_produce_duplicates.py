@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.in_memory.disk_errors import FOR_EVER, BadDisk
 from lab.simulation.charged import MOST_EVENT_US
 from ottla.broker.api import duplicates
 from ottla.broker.api.duplicates import Duplicate
@@ -16,9 +17,8 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import HEADER_SIZE, assemble, read_header
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.disk_errors import FOR_EVER, BadDisk
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 RECORDS = [(b"k", b"v", (("h", b"1"), ("i", b"2"))), (None, b"w")]

@@ -10,7 +10,7 @@ from ottla.broker.security.session import ANONYMOUS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.api.login_clients import ALICE, DELAY_MS, NAME, REFUSED_MS, Guest, lone_with_logins
 from tests.memory_broker import MemoryBroker
 

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from lab.metadata import create_internal_topic, create_topic
 from ottla.broker.api.context import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config, Listener
@@ -17,7 +18,6 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.metadata import create_internal_topic, create_topic
 from tests.replies import message_of
 
 # A transaction log is there before the failure, an offsets topic is not.

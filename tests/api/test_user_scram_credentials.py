@@ -9,7 +9,7 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 SHA_256, SHA_512 = 1, 2

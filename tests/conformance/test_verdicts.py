@@ -27,7 +27,7 @@ from ottla.cli.main import main
 from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from ottla.testkit.kit.admin import Admin
 from ottla.testkit.kit.fault_registries import BrokerFaultRegistry, ProxyFaultRegistry
 from ottla.testkit.kit.faults import Faults

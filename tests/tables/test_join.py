@@ -5,11 +5,11 @@ The tables are JOIN and TELL.
 
 import pytest
 
+from lab.metadata import create_internal_topic, update_features
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.metadata import create_internal_topic, update_features
 from tests.fetching import fetch
 from tests.tables.rows import BUSY, EPOCH, FENCED, LOADING, MAPPING, STATE, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client, decode_produce

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from lab.metadata import create_internal_topic
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.log.results import FetchIsolation
@@ -10,7 +11,6 @@ from ottla.protocol.batch_header import assign_offsets, iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
-from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.replies import message_of
 from tests.tables.rows import EPOCH, row, rows

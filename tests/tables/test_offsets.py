@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.metadata import create_internal_topic
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.group.states import ClassicGroupState
@@ -13,7 +14,6 @@ from ottla.protocol.internal_topics.offsets_records import read_offsets_key
 from ottla.protocol.records import iter_records
 from ottla.protocol.requests import codec
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
-from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.tables.rows import EPOCH, LOADING, MAPPING, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client

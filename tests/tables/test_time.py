@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
+from lab.metadata import update_features
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.txn.machine import has_expired, has_timed_out
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.records import iter_records
-from ottla.testkit.metadata import update_features
 from tests.tables.rows import (
     BEGAN,
     BUSY,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 
 CLIENT_ID = "hostile"
 _READ = bytearray(1 << 20)

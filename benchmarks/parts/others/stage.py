@@ -11,7 +11,7 @@ from typing import Any
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from parts import processes, raw
 from parts.others import hostile
 from parts.others.hostile import Talk

@@ -1,6 +1,6 @@
 """Requests of every served API, the greediest that its schema allows, on a large state. shell
 
-No API is named here: the requests are generated from the schemas (`ottla.testkit.greedy`) for every entry of the
+No API is named here: the requests are generated from the schemas (`lab.greedy`) for every entry of the
 broker's table. If an API changes topics or configs, the next API gets a fresh copy of the state.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lab.furnish import Size, furnish
+from lab.greedy import GreedyRequest, State, greedy
 from ottla.broker.api.context import Api
 from ottla.broker.api.table import TABLE
-from ottla.testkit.greedy import GreedyRequest, State, greedy
-from ottla.testkit.in_memory.furnish import Size, furnish
 from parts import processes, raw
 from parts.others import hostile, stage
 from parts.others.felt import heading, line_of

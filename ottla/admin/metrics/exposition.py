@@ -57,7 +57,6 @@ class Exposition:
         self._turns = turns
         self._send = send
         self._lines: list[str] = []
-        self._chars = 0
 
     async def write(self, family: Family, rows: Iterable[Row]) -> None:
         """Write all series of a name. Write nothing if it has none."""

@@ -28,7 +28,8 @@ def _twice(name: str, meaning: str, *labels: str) -> tuple[Family, Family]:
     return _counter(f"{name}_total", meaning, *labels), also
 
 
-_GROUP = ("consumergroup", "topic", "partition")
+_PLACE = ("topic", "partition")
+_GROUP = ("consumergroup", *_PLACE)
 _TOPICS = "With a topic: topics that exist. Without: all topics since the start."
 
 # ---- kafka_exporter's
@@ -37,20 +38,17 @@ BROKERS: Final = _gauge("kafka_brokers", "Brokers of the cluster.")
 BROKER_INFO: Final = _gauge("kafka_broker_info", "The broker's id and its advertised address.", "id", "address")
 PARTITIONS: Final = _gauge("kafka_topic_partitions", "Partitions of the topic.", "topic")
 CURRENT_OFFSET: Final = _gauge(
-    "kafka_topic_partition_current_offset",
-    "The high watermark: the offset after the last visible record.",
-    "topic",
-    "partition",
+    "kafka_topic_partition_current_offset", "The high watermark: the offset after the last visible record.", *_PLACE
 )
-OLDEST_OFFSET: Final = _gauge("kafka_topic_partition_oldest_offset", "The log start offset.", "topic", "partition")
-LEADER: Final = _gauge("kafka_topic_partition_leader", "The node id of the leader.", "topic", "partition")
-REPLICAS: Final = _gauge("kafka_topic_partition_replicas", "Replicas of the partition.", "topic", "partition")
-IN_SYNC: Final = _gauge("kafka_topic_partition_in_sync_replica", "Replicas that are in sync.", "topic", "partition")
+OLDEST_OFFSET: Final = _gauge("kafka_topic_partition_oldest_offset", "The log start offset.", *_PLACE)
+LEADER: Final = _gauge("kafka_topic_partition_leader", "The node id of the leader.", *_PLACE)
+REPLICAS: Final = _gauge("kafka_topic_partition_replicas", "Replicas of the partition.", *_PLACE)
+IN_SYNC: Final = _gauge("kafka_topic_partition_in_sync_replica", "Replicas that are in sync.", *_PLACE)
 PREFERRED: Final = _gauge(
-    "kafka_topic_partition_leader_is_preferred", "1 where the leader is the preferred one.", "topic", "partition"
+    "kafka_topic_partition_leader_is_preferred", "1 where the leader is the preferred one.", *_PLACE
 )
 UNDER_REPLICATED: Final = _gauge(
-    "kafka_topic_partition_under_replicated_partition", "1 where replicas are missing.", "topic", "partition"
+    "kafka_topic_partition_under_replicated_partition", "1 where replicas are missing.", *_PLACE
 )
 GROUP_MEMBERS: Final = _gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
 GROUP_OFFSET: Final = _gauge("kafka_consumergroup_current_offset", "The committed offset.", *_GROUP)
@@ -90,17 +88,14 @@ FIFTEEN_MINUTE_RATE: Final = _gauge(
     "name",
     "topic",
 )
-LOG_SIZE: Final = _gauge("kafka_log_log_size", "Bytes of the segments of the partition.", "topic", "partition")
-LOG_START: Final = _gauge("kafka_log_log_logstartoffset", "The log start offset.", "topic", "partition")
-LOG_END: Final = _gauge("kafka_log_log_logendoffset", "The log end offset.", "topic", "partition")
-REPLICAS_COUNT: Final = _gauge(
-    "kafka_cluster_partition_replicascount", "Replicas of the partition.", "topic", "partition"
-)
+LOG_SIZE: Final = _gauge("kafka_log_log_size", "Bytes of the segments of the partition.", *_PLACE)
+LOG_START: Final = _gauge("kafka_log_log_logstartoffset", "The log start offset.", *_PLACE)
+LOG_END: Final = _gauge("kafka_log_log_logendoffset", "The log end offset.", *_PLACE)
+REPLICAS_COUNT: Final = _gauge("kafka_cluster_partition_replicascount", "Replicas of the partition.", *_PLACE)
 LEADER_COUNT: Final = _gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.")
 PARTITION_COUNT: Final = _gauge("kafka_server_replicamanager_partitioncount", "Partitions of this broker.")
 UNDER_REPLICATED_COUNT: Final = _gauge(
-    "kafka_server_replicamanager_underreplicatedpartitions",
-    "Partitions with missing replicas: always 0.",
+    "kafka_server_replicamanager_underreplicatedpartitions", "Partitions with missing replicas: always 0."
 )
 UNDER_MIN_ISR_COUNT: Final = _gauge(
     "kafka_server_replicamanager_underminisrpartitioncount", "Partitions with too few replicas to be written to."
@@ -116,8 +111,7 @@ GLOBAL_PARTITION_COUNT: Final = _gauge(
     "kafka_controller_kafkacontroller_globalpartitioncount", "Partitions of the cluster."
 )
 UNCLEAN_ELECTIONS: Final = _twice(
-    "kafka_controller_controllerstats_uncleanleaderelections",
-    "Elections of a replica that was not in sync: always 0.",
+    "kafka_controller_controllerstats_uncleanleaderelections", "Elections of a replica that was not in sync: always 0."
 )
 BROKER_STATE: Final = _gauge("kafka_server_kafkaserver_brokerstate", "3: the broker runs.")
 CONNECTION_COUNT: Final = _gauge(
@@ -131,9 +125,7 @@ LOGINS: Final = {
     "logged_in": _counter(f"{_LOGINS}_successful_authentication_total", "Clients that logged in by SASL.", "listener"),
     "failed": _counter(f"{_LOGINS}_failed_authentication_total", "Logins by SASL that failed.", "listener"),
     "logged_in_again": _counter(
-        f"{_LOGINS}_successful_reauthentication_total",
-        "Clients that authenticated again in time.",
-        "listener",
+        f"{_LOGINS}_successful_reauthentication_total", "Clients that authenticated again in time.", "listener"
     ),
     "failed_again": _counter(
         f"{_LOGINS}_failed_reauthentication_total", "Clients that failed to authenticate again.", "listener"
@@ -151,10 +143,7 @@ GROUP_COUNTS: Final = {
     for state in ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 }
 REQUESTS: Final = _twice(
-    "kafka_network_requestmetrics_requests",
-    "Requests. A Fetch is counted as FetchConsumer too.",
-    "request",
-    "version",
+    "kafka_network_requestmetrics_requests", "Requests. A Fetch is counted as FetchConsumer too.", "request", "version"
 )
 ERRORS: Final = _twice(
     "kafka_network_requestmetrics_errors",
@@ -179,22 +168,15 @@ NETWORK_IDLE: Final = _gauge(
 # ---- Ottla's own: partitions and groups
 
 LAST_STABLE_OFFSET: Final = _gauge(
-    "ottla_partition_last_stable_offset",
-    "The last stable offset: where read_committed consumers stop.",
-    "topic",
-    "partition",
+    "ottla_partition_last_stable_offset", "The last stable offset: where read_committed consumers stop.", *_PLACE
 )
 STABLE_AGE: Final = _gauge(
     "ottla_partition_last_stable_offset_age_seconds",
     "The time since a scrape first found this last stable offset. Only where it is below the high watermark.",
-    "topic",
-    "partition",
+    *_PLACE,
 )
 OPEN_IN_PARTITION: Final = _gauge(
-    "ottla_partition_open_transactions",
-    "Open transactions in the partition. Only where there are any.",
-    "topic",
-    "partition",
+    "ottla_partition_open_transactions", "Open transactions in the partition. Only where there are any.", *_PLACE
 )
 STABLE_LAG: Final = _gauge(
     "ottla_consumergroup_stable_lag",

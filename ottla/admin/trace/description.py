@@ -13,7 +13,7 @@ from ottla.admin.trace.traced import MOST_ROWS, Records, Rows, TracedReply, Trac
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.config.option import HIDDEN
 from ottla.broker.costs import REQUEST_ENTRY_US
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import api_title
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.compression import NAMES
@@ -128,17 +128,13 @@ def error_name(code: int) -> str:
 def _head(passed: TracedRequest | TracedReply) -> Described:
     request = passed if isinstance(passed, TracedRequest) else passed.request
     key, version, correlation_id, client_id = request.header
-    try:
-        api = ApiKey(key).title
-    except ValueError:
-        api = f"API {key}"
     described: Described = {
         "kind": "request",
         "time_ms": passed.time_ms,
         "peer": request.peer,
         "client_id": client_id[:MOST_CHARS],
         "correlation_id": correlation_id,
-        "api": api,
+        "api": api_title(key),
         "version": version,
     }
     if isinstance(passed, TracedReply):

@@ -8,11 +8,12 @@ other work is done in the listener's own coroutine.
 import json
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from ottla.admin.fields import NUMBER, TEXT, a_list, an_object
 from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
 from ottla.admin.trace.description import Described, describe_steps, request_steps
 from ottla.admin.trace.trace_filter import QUERY, TraceFilter, read_filter
@@ -43,30 +44,29 @@ DECODED_BYTES: Final = 4_096
 DECODED_BYTE_US: Final = 0.3
 MEDIA_TYPE: Final = "application/x-ndjson"
 
-_LINE: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "description": "One object in a line for each request and each reply.",
-    "properties": {
-        "kind": {"type": "string", "enum": ["listening", "request", "reply", "closed", "dropped"]},
-        "time_ms": {"type": "integer", "description": "Milliseconds since 1970."},
-        "peer": {"type": "string"},
-        "client_id": {"type": "string"},
-        "correlation_id": {"type": "integer"},
-        "api": {"type": "string"},
-        "version": {"type": "integer"},
-        "size_bytes": {"type": "integer"},
+_LINE: Final = an_object(
+    {
+        "kind": {**TEXT, "enum": ["listening", "request", "reply", "closed", "dropped"]},
+        "time_ms": {**NUMBER, "description": "Milliseconds since 1970."},
+        "peer": TEXT,
+        "client_id": TEXT,
+        "correlation_id": NUMBER,
+        "api": TEXT,
+        "version": NUMBER,
+        "size_bytes": NUMBER,
         "took_ms": {"type": "number", "description": "For a reply: the time since its request arrived."},
-        "errors": {"type": "array", "items": {"type": "string"}},
+        "errors": a_list(TEXT),
         "fields": {
             "type": ["object", "null"],
             "description": "The fields by Kafka's names; null if the message is too large.",
         },
-        "rows_left_out": {"type": "integer"},
-        "unreadable": {"type": "string", "description": "Why the message was not decoded."},
-        "reason": {"type": "string", "description": "Why the broker closes the connection."},
-        "count": {"type": "integer", "description": "How many requests and replies were dropped."},
+        "rows_left_out": NUMBER,
+        "unreadable": {**TEXT, "description": "Why the message was not decoded."},
+        "reason": {**TEXT, "description": "Why the broker closes the connection."},
+        "count": {**NUMBER, "description": "How many requests and replies were dropped."},
     },
-}
+    description="One object in a line for each request and each reply.",
+)
 
 
 class _Listener:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.bootstrap import asks_a_cluster
-from ottla.cli.output import complain
+from ottla.cli.output import fail, output_for
 
 ALLOWED, REFUSED, FAILED = 0, 1, 2
 
@@ -61,7 +61,6 @@ def why(
     from ottla.cli.acl.question import parse_question
     from ottla.cli.acl.why import explain, show
     from ottla.cli.brokers import Unanswered
-    from ottla.cli.output import output_for
 
     try:
         question = parse_question(principal, operation, resource, host)
@@ -70,8 +69,7 @@ def why(
         else:
             entries = entries_of_cluster(question, bootstrap_server, command_config, timeout_s)
     except (Unanswered, ValueError) as error:
-        complain(str(error))
-        sys.exit(FAILED)
+        fail(FAILED, error)
     found = explain(question, entries)
     show(found, output_for(format_name), bootstrap_server)
     sys.exit(ALLOWED if found.decision.allowed else REFUSED)

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.cli.acl.question import Question
-from ottla.cli.brokers import Brokers, Unanswered, error_name, parse_address
+from ottla.cli.brokers import Brokers, Unanswered, acls_request, parse_address
 from ottla.cli.client_properties import client_options
-from ottla.protocol.acls import AclOperation, PatternType, PermissionType
-from ottla.protocol.api_keys import ApiKey
+from ottla.client.login import error_name
+from ottla.protocol.acls import PatternType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
-from ottla.protocol.requests import codec
 
 
 def entries_of_cluster(
@@ -19,15 +18,7 @@ def entries_of_cluster(
 ) -> list[AccessControlEntryRecord]:
     """Return the ACLs whose pattern matches the name, without ids. Raises Unanswered; ValueError for a bad option."""
     addresses = [parse_address(part) for part in bootstrap.split(",")]
-    request = codec.request_class(ApiKey.DESCRIBE_ACLS)(
-        resource_type_filter=question.resource_type,
-        resource_name_filter=question.name,
-        pattern_type_filter=PatternType.MATCH,
-        principal_filter=None,
-        host_filter=None,
-        operation=AclOperation.ANY,
-        permission_type=PermissionType.ANY,
-    )
+    request = acls_request(question.resource_type, question.name, PatternType.MATCH)
     with Brokers(addresses, timeout_s, client_options(properties)) as brokers:
         reply = brokers.ask_any(request)
     if reply.error_code == ErrorCode.SECURITY_DISABLED:

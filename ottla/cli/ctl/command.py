@@ -1,6 +1,5 @@
 """`ottla ctl`: query and control a running broker over its admin port. shell"""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,11 +9,10 @@ import click
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.ctl.loglevel import loglevel
 from ottla.cli.ctl.options import add_admin_options, in_front, keep, run
-from ottla.cli.output import complain
+from ottla.cli.output import Output, fail
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
-    from ottla.cli.output import Output
 
 _ALWAYS: Final = "always"
 _NUMBERS: Final = frozenset({"partition", "producer_id"})
@@ -56,7 +54,7 @@ def status(**where: Any) -> None:
     """Show the broker or proxy, and the time and faults that a test has set."""
     from ottla.cli.ctl.show import show_proxy, show_status
 
-    def work(port: "Port", output: "Output") -> None:
+    def work(port: "Port", output: Output) -> None:
         broker = port.find("/v1/broker")
         if broker is not None:
             show_status(output, broker, port.find("/v1/clock"), port.find("/v1/faults"))
@@ -118,7 +116,7 @@ def reset(**where: Any) -> None:
 def _faults(call: Callable[["Port"], Any], where: dict[str, Any]) -> None:
     from ottla.cli.ctl.show import show_faults
 
-    def work(port: "Port", output: "Output") -> None:
+    def work(port: "Port", output: Output) -> None:
         answer = call(port)
         show_faults(output, answer if isinstance(answer, list) else [answer])
 
@@ -197,13 +195,13 @@ def add(
 @add_admin_options
 def load(file: Path, **where: Any) -> None:
     """Plan the faults of FILE: YAML or JSON, one fault or a list. If one is invalid, none is planned."""
-    from ottla.cli.ctl.asking import refuse
+    from ottla.cli.ctl.asking import FAILED
     from ottla.cli.plan_file import PlanError, read_plan
 
     try:
         plan = read_plan(file)
     except (PlanError, OSError) as error:
-        refuse(str(error))
+        fail(FAILED, error)
     _faults(lambda port: port.post("/v1/faults", plan), where)
 
 
@@ -237,5 +235,4 @@ def clear(expect_hits: bool, **where: Any) -> None:
 
     _faults(call, where)
     if expect_hits and missed:
-        complain(f"never fired: fault {', '.join(map(str, missed))}")
-        sys.exit(1)
+        fail(1, f"never fired: fault {', '.join(map(str, missed))}")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from ottla.cli.output import Output, output_for, takes_format
+
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
-    from ottla.cli.output import Output
 
 
 _IN_FRONT: Final = f"{__name__}.in_front"
@@ -39,7 +40,7 @@ def _choose_option(context: click.Context, parameter: click.Parameter, value: st
 def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that all commands have."""
     for decorate in (
-        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        takes_format,
         click.option(
             "--admin-token-file",
             metavar="FILE",
@@ -63,9 +64,8 @@ def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def run(url: str, admin_token_file: str | None, format_name: str, work: Callable[["Port", "Output"], None]) -> None:
+def run(url: str, admin_token_file: str | None, format_name: str, work: Callable[["Port", Output], None]) -> None:
     from ottla.cli.ctl.asking import Port
-    from ottla.cli.output import output_for
 
     output = output_for(format_name)
     work(Port(url, admin_token_file), output)

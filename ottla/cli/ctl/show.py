@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ottla.cli.output import Output
+from ottla.printable import host_and_port
 from ottla.protocol.times import duration, utc
 
 FAULT_COLUMNS: Final = ("id", "do", "at", "api", "where", "error", "ms", "nth", "times", "seen", "hits", "held")
@@ -15,7 +16,7 @@ Answer = Mapping[str, Any]
 
 def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Sequence[Answer] | None) -> None:
     """Show the broker's identity, and the clock and faults that a test has set."""
-    addresses = [f"{each['name']}://{_host(each['host'])}:{each['port']}" for each in broker["listeners"]]
+    addresses = [f"{each['name']}://{host_and_port(each['host'], each['port'])}" for each in broker["listeners"]]
     where = ", ".join(addresses) or "no address for clients"
     output.line(
         "status",
@@ -70,7 +71,3 @@ def _cell(name: str, value: Any) -> Any:
     if name == "where" and value is not None:
         return ", ".join(f"{key}={given}" for key, given in value.items())
     return value
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla import files as small_files
-from ottla.cli.output import complain
+from ottla.cli.output import complain, fail, takes_format
 from ottla.printable import printable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ REPORT_EVERY_BYTES = 64 << 20
 @click.command()
 @click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True, path_type=Path))
 @click.option("--records", is_flag=True, help="Print the records of each batch too, with keys and values.")
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@takes_format
 @click.option(
     "--decoder",
     type=click.Choice(["transactions", "offsets", "metadata", "none"]),
@@ -48,8 +48,7 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     first = next(files, None)
     if first is None or (path.is_file() and _is_foreign(path)):
         what = "it has no file that this command reads" if first is None else "not a file that this command reads"
-        complain(f"{path}: {what}")
-        sys.exit(UNREADABLE)
+        fail(UNREADABLE, f"{path}: {what}")
     for file in chain((first,), files):
         try:
             verdict = printer.print_file(file)
@@ -74,11 +73,9 @@ def _refuse_wrong_folder(path: Path) -> None:
         if path.is_dir() and not any(_is_known(each.name) for each in path.iterdir() if each.is_file()):
             check_log_directory(str(path))
     except UnreadableDirectory as error:
-        complain(str(error))
-        sys.exit(UNREADABLE)
+        fail(UNREADABLE, error)
     except OSError as error:
-        complain(f"{path}: {error.strerror or error}")
-        sys.exit(UNREADABLE)
+        fail(UNREADABLE, f"{path}: {error.strerror or error}")
 
 
 def _files(path: Path) -> Iterator[Path]:

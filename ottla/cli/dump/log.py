@@ -4,7 +4,6 @@ The text is that of Kafka's `DumpLogSegments`, field by field. Characters that a
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +11,7 @@ from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.ports.disk import File
 from ottla.cli.dump.decode import Decoder, decode_control
 from ottla.cli.dump.plain import plain_text
-from ottla.printable import printable
+from ottla.printable import printable, text_or_base64
 from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE
 from ottla.protocol.batch_header import (
     CONTROL,
@@ -243,7 +242,7 @@ def _record_json(header: BatchHeader, record: Record, decoder: Decoder | None) -
         "offset": record.offset,
         "timestamp": record.timestamp,
         "sequence": record.sequence,
-        "headers": [[name, None if content is None else _json_bytes(content)] for name, content in record.headers],
+        "headers": [[name, text_or_base64(content)] for name, content in record.headers],
     }
     if header.is_control:
         kind, coordinator_epoch = _control(record)
@@ -254,22 +253,14 @@ def _record_json(header: BatchHeader, record: Record, decoder: Decoder | None) -
         if decoded is not None and decoded[1] is not None:
             shown["decoded_value"] = decoded[1]
         return shown
-    shown["key"] = None if record.key is None else _json_bytes(record.key)
-    shown["value"] = None if record.value is None else _json_bytes(record.value)
+    shown["key"] = text_or_base64(record.key)
+    shown["value"] = text_or_base64(record.value)
     if decoder is not None:
         try:
             shown["decoded_key"], shown["decoded_value"] = decoder(record.key, record.value)
         except ProtocolError as broken:
             shown["undecodable"] = str(broken)
     return shown
-
-
-def _json_bytes(content: bytes) -> str | dict[str, str]:
-    """Return text as a string, other bytes as {"base64": ...}."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(content).decode()}
 
 
 def _control(record: Record) -> tuple[int, int | None]:

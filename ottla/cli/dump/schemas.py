@@ -66,48 +66,21 @@ def _nullable_array(element: Read, least_bytes: int) -> Read:
     return read
 
 
-def _int8(reader: Reader, _version: int) -> Json:
-    return reader.int8()
+def _plain(read: Callable[[Reader], Json]) -> Read:
+    return lambda reader, _version: read(reader)
 
 
-def _int16(reader: Reader, _version: int) -> Json:
-    return reader.int16()
-
-
-def _uint16(reader: Reader, _version: int) -> Json:
-    return reader.int16() & 0xFFFF
-
-
-def _int32(reader: Reader, _version: int) -> Json:
-    return reader.int32()
-
-
-def _int64(reader: Reader, _version: int) -> Json:
-    return reader.int64()
-
-
-def _float64(reader: Reader, _version: int) -> Json:
-    return reader.float64()
-
-
-def _bool(reader: Reader, _version: int) -> Json:
-    return reader.int8() != 0
-
-
-def _string(reader: Reader, _version: int) -> Json:
-    return reader.string()
-
-
-def _nullable_string(reader: Reader, _version: int) -> Json:
-    return reader.nullable_string()
-
-
-def _uuid(reader: Reader, _version: int) -> Json:
-    return format_uuid(reader.uuid())
-
-
-def _bytes(reader: Reader, _version: int) -> Json:
-    return b64encode(reader.blob()).decode()
+_int8: Final = _plain(Reader.int8)
+_int16: Final = _plain(Reader.int16)
+_uint16: Final = _plain(lambda reader: reader.int16() & 0xFFFF)
+_int32: Final = _plain(Reader.int32)
+_int64: Final = _plain(Reader.int64)
+_float64: Final = _plain(Reader.float64)
+_bool: Final = _plain(lambda reader: reader.int8() != 0)
+_string: Final = _plain(Reader.string)
+_nullable_string: Final = _plain(Reader.nullable_string)
+_uuid: Final = _plain(lambda reader: format_uuid(reader.uuid()))
+_bytes: Final = _plain(lambda reader: b64encode(reader.blob()).decode())
 
 
 def _user_data(reader: Reader, _version: int) -> Json:

@@ -1,6 +1,5 @@
 """`ottla graduate`: move from Ottla to Apache Kafka with the same files. shell"""
 
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.graduate.config import config_problems, config_warnings, controller_endpoint
 from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, read_state
-from ottla.cli.output import complain
+from ottla.cli.output import fail
 from ottla.printable import printable
 from ottla.protocol.properties import decode_text
 from ottla.scan.listing import UnreadableDirectory, check_log_directory
@@ -49,11 +48,9 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
     except BrokenPipeError:
         raise  # the reader has closed the pipe: `| head`
     except UnreadableDirectory as problem:
-        complain(str(problem))
-        sys.exit(WRONG_FOLDER)
+        fail(WRONG_FOLDER, problem)
     except (CannotGraduate, OSError) as problem:
-        complain(str(problem))
-        sys.exit(REFUSED)
+        fail(REFUSED, problem)
 
 
 def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_run: bool) -> None:

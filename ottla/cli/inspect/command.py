@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.output import complain
+from ottla.cli.output import Output, exit_at_errors, output_for, table_of, takes_format
 
 if TYPE_CHECKING:
     from ottla.cli.inspect.directory import Coordinated, Directory, GroupView
     from ottla.cli.inspect.partition import PartitionState
-    from ottla.cli.output import Output
 
 SOUND, DAMAGED, FAILED = 0, 1, 2
 MOST_TRIES = 3
@@ -21,7 +20,7 @@ MOST_TRIES = 3
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--verify", is_flag=True, help="Check the CRC of every batch, not only the headers.")
 @click.option("--all", "everything", is_flag=True, help="Show each partition of internal topics too.")
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@takes_format
 def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -> None:
     """Show the contents and the state of a data directory.
 
@@ -36,25 +35,16 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
     Exit codes: 0 no damage, 1 damage, 2 usage, or the directory or a batch could not be read.
     """
     from ottla.cli.inspect.directory import Directory
-    from ottla.cli.output import output_for
     from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
-    try:
+    with exit_at_errors(FAILED, directory, UnreadableDirectory):
         check_log_directory(str(directory))
         found = Directory(directory)
         code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe: `| head`
-    except UnreadableDirectory as error:
-        complain(str(error))
-        code = FAILED
-    except OSError as error:
-        complain(f"{error.filename or directory}: {error.strerror or error}")
-        code = FAILED
     sys.exit(code)
 
 
-def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output") -> int:
+def _inspect(found: "Directory", verify: bool, everything: bool, output: Output) -> int:
     import time
 
     now_ms = round(time.time() * 1000)
@@ -123,7 +113,7 @@ def _is_mere_internal(each: "PartitionState") -> bool:
     return internal and each.problem is None and not each.open_transactions
 
 
-def _print_internal(hidden: list["PartitionState"], output: "Output") -> None:
+def _print_internal(hidden: list["PartitionState"], output: Output) -> None:
     if hidden:
         size_bytes, scan_bytes = sum(each.size_bytes for each in hidden), sum(each.scan_bytes for each in hidden)
         output.line(
@@ -167,7 +157,7 @@ def _identity(found: "Directory") -> list[tuple[str, Any]]:
     return rows
 
 
-def _show_partitions(found: "Directory", states: list["PartitionState"], output: "Output") -> None:
+def _show_partitions(found: "Directory", states: list["PartitionState"], output: Output) -> None:
     from ottla.protocol.checkpoints import parse_directory_name
 
     columns = ("partition", "state", "log_start", "log_end", "last_stable", "high_watermark", "recovery_point")
@@ -182,38 +172,26 @@ def _show_partitions(found: "Directory", states: list["PartitionState"], output:
     output.table("partitions", (*columns, *sizes_columns), rows)
 
 
-def _show_transactions(states: list["PartitionState"], coordinated: list["Coordinated"], output: "Output") -> None:
-    opened = [
-        (each.name, one.first_offset, one.producer_id, one.producer_epoch, one.last_timestamp_ms)
-        for each in states
-        for one in each.open_transactions
-    ]
+def _show_transactions(states: list["PartitionState"], coordinated: list["Coordinated"], output: Output) -> None:
+    opened = [{"partition": each.name, **one._asdict()} for each in states for one in each.open_transactions]
     if opened:
-        output.table(
-            "open transactions, by partition",
-            ("partition", "first_offset", "producer_id", "producer_epoch", "last_timestamp_ms"),
-            opened,
-        )
+        output.table("open transactions, by partition", *table_of(opened))
     if coordinated:
         rows = [
-            (
-                each.transactional_id,
-                each.state.status.wire_name,
-                each.state.producer_id,
-                each.state.producer_epoch,
-                each.state.start_ms,
-                each.state.timeout_ms,
-                ", ".join(f"{topic}-{index}" for topic, index in each.state.partitions),
-            )
+            {
+                "transactional_id": each.transactional_id,
+                "state": each.state.status.wire_name,
+                "producer_id": each.state.producer_id,
+                "producer_epoch": each.state.producer_epoch,
+                "start_ms": each.state.start_ms,
+                "timeout_ms": each.state.timeout_ms,
+                "partitions": ", ".join(f"{topic}-{index}" for topic, index in each.state.partitions),
+            }
             for each in coordinated
         ]
-        output.table(
-            "open transactions, by coordinator",
-            ("transactional_id", "state", "producer_id", "producer_epoch", "start_ms", "timeout_ms", "partitions"),
-            rows,
-        )
+        output.table("open transactions, by coordinator", *table_of(rows))
 
 
-def _show_groups(groups: list["GroupView"], output: "Output") -> None:
+def _show_groups(groups: list["GroupView"], output: Output) -> None:
     rows = [(each.group, each.committed, each.pending) for each in groups]
     output.table("groups", ("group", "offsets", "in_open_transactions"), rows)

@@ -30,9 +30,9 @@ LEFTOVERS: Final = (".swap", ".cleaned", ".deleted", ".tmp")
 class OpenTransaction(NamedTuple):
     """A transaction that has begun in a partition and has no marker there."""
 
+    first_offset: int
     producer_id: int
     producer_epoch: int
-    first_offset: int
     last_timestamp_ms: int
 
 
@@ -128,7 +128,7 @@ def _problem(loaded: LoadedLog, fault: Fault | None, directory: str, cut_bytes: 
 def _open_transactions(loaded: LoadedLog) -> list[OpenTransaction]:
     known: dict[int, ProducerStateEntry] = {each.producer_id: each for each in loaded.producer_state}
     return [
-        OpenTransaction(producer_id, known[producer_id].epoch, first_offset, known[producer_id].last_timestamp_ms)
+        OpenTransaction(first_offset, producer_id, known[producer_id].epoch, known[producer_id].last_timestamp_ms)
         for first_offset, producer_id in loaded.producer_state.ongoing_txns.items()
     ]
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ottla.cli.output import complain
+from ottla.cli.output import Output, exit_at_errors, output_for, takes_format
 from ottla.printable import shell_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.cli.inspect.directory import Directory
-    from ottla.cli.output import Output
     from ottla.cli.repair.cost import Cost
     from ottla.cli.repair.plan import Change, Plan
     from ottla.protocol.values import TopicPartition
@@ -35,7 +34,7 @@ class _Refused(Exception):
     multiple=True,
     help="Cut this partition's log at its damage; all later records are lost; may repeat.",
 )
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@takes_format
 def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_name: str) -> None:
     """Rebuild indexes and snapshots from the batches; cut damaged logs if asked.
 
@@ -49,21 +48,11 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
     directory cannot be repaired.
     """
     from ottla.cli.inspect.directory import Directory
-    from ottla.cli.output import output_for
 
-    try:
-        with _lock(directory, dry_run):
-            found = Directory(directory)
-            _check(found, truncate)
-            code = _repair(found, dry_run, frozenset(truncate), output_for(format_name))
-    except _Refused as refusal:
-        complain(str(refusal))
-        code = NOT_REPAIRED
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe: `| head`
-    except OSError as error:
-        complain(f"{error.filename or directory}: {error.strerror or error}")
-        code = NOT_REPAIRED
+    with exit_at_errors(NOT_REPAIRED, directory, _Refused), _lock(directory, dry_run):
+        found = Directory(directory)
+        _check(found, truncate)
+        code = _repair(found, dry_run, frozenset(truncate), output_for(format_name))
     sys.exit(code)
 
 
@@ -109,7 +98,7 @@ def _check(found: "Directory", truncate: tuple[str, ...]) -> None:
         raise _Refused(f"{found.path}/{found.problems[0]}; {PUT_BACK}")
 
 
-def _repair(found: "Directory", dry_run: bool, truncate: frozenset[str], output: "Output") -> int:
+def _repair(found: "Directory", dry_run: bool, truncate: frozenset[str], output: Output) -> int:
     import time
 
     from ottla.broker.ports.disk import RealDisk
@@ -184,7 +173,7 @@ def _print_progress(number: int, count: int) -> None:
         click.echo(f"\rottla: {number} of {count} partitions", err=True, nl=number == count)
 
 
-def _show(found: "Directory", changes: "list[Change]", damaged: list[Damage], dry_run: bool, output: "Output") -> None:
+def _show(found: "Directory", changes: "list[Change]", damaged: list[Damage], dry_run: bool, output: Output) -> None:
     left = [each for each in damaged if not each.is_cut]
     would = "would change" if dry_run else "changed"
     sentence = f"{found.path}: {len(found.partitions)} partitions, {would} {len(changes)} files"
@@ -213,7 +202,7 @@ def _what(change: "Change") -> str:
     return "removed" if change.kind == "remove" else f"written, {len(change.content)} bytes"
 
 
-def _show_costs(damaged: list[Damage], output: "Output") -> None:
+def _show_costs(damaged: list[Damage], output: Output) -> None:
     """Show the readable data after the first bad batch."""
     rows = [
         (each.name, *each.cost.fault[:3], each.cost.fault.looks_like, *each.cost[1:], each.open_after)

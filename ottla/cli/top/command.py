@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.bootstrap import asks_a_cluster
-from ottla.cli.output import complain
+from ottla.cli.output import fail, output_for
 
 if TYPE_CHECKING:
     from ottla.cli.top.watch import Watch
@@ -46,7 +46,7 @@ def top(
         if format_name == "json":
             raise click.UsageError("--format json needs --once")
         if importlib.util.find_spec("rich") is None:
-            _end(NEEDS_RICH)
+            fail(FAILED, NEEDS_RICH)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise click.UsageError("the live view needs a terminal; --once prints the present state, and exits")
     from ottla.cli.brokers import Unanswered, parse_address
@@ -63,17 +63,11 @@ def top(
 
                 run(watch, interval_s)
     except (Unanswered, ValueError) as error:
-        _end(str(error))
+        fail(FAILED, error)
     sys.exit(DONE)
 
 
 def _print(watch: "Watch", format_name: str) -> None:
-    from ottla.cli.output import output_for
     from ottla.cli.top.show import show
 
     show(watch.poll(), output_for(format_name))
-
-
-def _end(problem: str) -> None:
-    complain(str(problem))
-    sys.exit(FAILED)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cli.brokers import Address, Unanswered, error_name
+from ottla.cli.brokers import Address, Unanswered
 from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
-from ottla.cli.txn.cluster import LATEST, READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
+from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
 from ottla.cli.txn.judge_open import judge_open
-from ottla.client.login import PLAINTEXT, SecurityOptions
+from ottla.client.login import PLAINTEXT, SecurityOptions, error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
@@ -161,30 +161,16 @@ class Watch(Cluster):
     def _list_offsets(
         self, topology: Topology, places: Sequence[TopicPartition], isolation: int, gaps: list[str]
     ) -> dict[TopicPartition, int]:
-        request = codec.request_class(ApiKey.LIST_OFFSETS)
-        topic_row = request.ListOffsetsTopic
         found: dict[TopicPartition, int] = {}
         for leader, batch in by_leader(topology, places):
             if leader is None:
                 continue
-            topics: dict[str, list[Any]] = {}
-            for name, number in batch:
-                latest = topic_row.ListOffsetsPartition(
-                    partition_index=number, current_leader_epoch=-1, timestamp=LATEST
-                )
-                topics.setdefault(name, []).append(latest)
-            rows = [topic_row(name=name, partitions=partitions) for name, partitions in topics.items()]
             try:
-                reply = self.ask(
-                    topology.brokers[leader], request(replica_id=-1, isolation_level=isolation, topics=rows)
-                )
+                rows = list(self.list_end_offsets(topology.brokers[leader], batch, isolation))
             except Unanswered as error:
                 gaps.append(str(error))
-                continue
-            for topic in reply.topics:
-                for row in topic.partitions:
-                    if not row.error_code:
-                        found[topic.name, row.partition_index] = row.offset
+            else:
+                found |= {place: row.offset for place, row in rows if not row.error_code}
         return found
 
     def _held_back(

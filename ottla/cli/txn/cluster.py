@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cli.brokers import Address, Brokers, Unanswered, error_name
+from ottla.cli.brokers import Address, Brokers, Unanswered
+from ottla.client.login import error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
@@ -102,10 +104,7 @@ class Cluster(Brokers):
     ) -> dict[TopicPartition, int]:
         """Add open transactions to `found`. Return the error code of each partition, without deleted partitions."""
         request = codec.request_class(ApiKey.DESCRIBE_PRODUCERS)
-        by_topic: dict[str, list[int]] = {}
-        for name, number in places:
-            by_topic.setdefault(name, []).append(number)
-        topics = [request.TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+        topics = [request.TopicRequest(name=name, partition_indexes=numbers) for name, numbers in _by_topic(places)]
         errors: dict[TopicPartition, int] = {}
         for topic in self.ask(address, request(topics=topics)).topics:
             for row in topic.partitions:
@@ -127,15 +126,24 @@ class Cluster(Brokers):
 
     def end_offset(self, address: Address, name: str, number: int, isolation: int) -> int:
         """Return the last stable offset for READ_COMMITTED, the high watermark for READ_UNCOMMITTED."""
-        request = codec.request_class(ApiKey.LIST_OFFSETS)
-        topic = request.ListOffsetsTopic
-        latest = topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
-        topics = [topic(name=name, partitions=[latest])]
-        reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
-        row = reply.topics[0].partitions[0]
+        ((_, row),) = self.list_end_offsets(address, [(name, number)], isolation)
         if row.error_code:
             raise Unanswered(f"{name}-{number}: {error_name(row.error_code)}")
         return int(row.offset)
+
+    def list_end_offsets(
+        self, address: Address, places: Sequence[TopicPartition], isolation: int
+    ) -> Iterator[tuple[TopicPartition, Any]]:
+        """Yield each partition with its row of the ListOffsets answer: the offset, or an error."""
+        request = codec.request_class(ApiKey.LIST_OFFSETS)
+        topic_row = request.ListOffsetsTopic
+        latest = partial(topic_row.ListOffsetsPartition, current_leader_epoch=-1, timestamp=LATEST)
+        topics = [
+            topic_row(name=name, partitions=[latest(partition_index=number) for number in numbers])
+            for name, numbers in _by_topic(places)
+        ]
+        reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
+        yield from (((topic.name, row.partition_index), row) for topic in reply.topics for row in topic.partitions)
 
     def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
         """Return the state of these producer ids at every coordinator.
@@ -248,6 +256,14 @@ def by_leader(
     for leader, group in groups.items():
         for batch in _chunks(group, PARTITIONS_AT_ONCE):
             yield leader, batch
+
+
+def _by_topic(places: Sequence[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
+    """Return (topic, partitions) of these partitions."""
+    topics: dict[str, list[int]] = {}
+    for name, number in places:
+        topics.setdefault(name, []).append(number)
+    return topics.items()
 
 
 def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

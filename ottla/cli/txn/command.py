@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.bootstrap import asks_a_cluster
-from ottla.cli.output import complain
+from ottla.cli.output import complain, output_for
 
 if TYPE_CHECKING:
     from ottla.cli.txn.cluster import Cluster
@@ -51,7 +51,6 @@ def why(
 
     Exit codes: 0 nothing is held back, 1 something is, 2 the brokers could not be asked.
     """
-    from ottla.cli.output import output_for
     from ottla.cli.txn.why import explain, show
 
     def run(cluster: "Cluster") -> int:
@@ -87,7 +86,6 @@ def orphans(
 
     Exit codes: 0 none, 1 some, 2 none, but not all brokers answered.
     """
-    from ottla.cli.output import output_for
     from ottla.cli.txn.orphans import search, show
 
     def run(cluster: "Cluster") -> int:

@@ -4,14 +4,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import click
 
-from ottla.cli.brokers import Unanswered, error_name
-from ottla.cli.output import Output
+from ottla.cli.brokers import Unanswered
+from ottla.cli.output import Output, table_of
 from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
 from ottla.cli.txn.judge_open import judge_open
+from ottla.client.login import error_name
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
 
@@ -58,25 +59,11 @@ def _with_progress(cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[
         return cluster.open_transactions(places, bar.update)
 
 
-_COLUMNS: Final = (
-    "topic",
-    "partition",
-    "producer_id",
-    "epoch",
-    "coordinator_epoch",
-    "start_offset",
-    "last_write_age_ms",
-    "transactional_id",
-    "state",
-    "reason",
-)
-
-
 def show(found: Search, output: Output, bootstrap: str) -> None:
     """Print the answer in a sentence, the orphans, and the commands that abort each."""
     output.line("answer", _answer(found))
     if found.orphans:
-        output.table("orphans", _COLUMNS, [_row(each, verdict, found.now_ms) for each, verdict in found.orphans])
+        output.table("orphans", *table_of([_row(each, verdict, found.now_ms) for each, verdict in found.orphans]))
         commands = [
             (each.topic, each.partition, each.start_offset, remedy.advice, remedy.command)
             for each, verdict in found.orphans
@@ -84,24 +71,23 @@ def show(found: Search, output: Output, bootstrap: str) -> None:
         ]
         output.table("remedies", ("topic", "partition", "start_offset", "advice", "command"), commands)
     if found.unknown:
-        rows = [_row(each, verdict, found.now_ms) for each, verdict in found.unknown]
-        output.table("unknown", _COLUMNS, rows)
+        output.table("unknown", *table_of([_row(each, verdict, found.now_ms) for each, verdict in found.unknown]))
     output.close()
 
 
-def _row(each: OpenTransaction, verdict: Verdict, now_ms: int) -> tuple[object, ...]:
-    return (
-        each.topic,
-        each.partition,
-        each.producer_id,
-        each.epoch,
-        each.coordinator_epoch,
-        each.start_offset,
-        max(0, now_ms - each.last_timestamp_ms),
-        verdict.known and verdict.known.transactional_id,
-        verdict.known and verdict.known.state,
-        verdict.reason,
-    )
+def _row(each: OpenTransaction, verdict: Verdict, now_ms: int) -> dict[str, object]:
+    return {
+        "topic": each.topic,
+        "partition": each.partition,
+        "producer_id": each.producer_id,
+        "epoch": each.epoch,
+        "coordinator_epoch": each.coordinator_epoch,
+        "start_offset": each.start_offset,
+        "last_write_age_ms": max(0, now_ms - each.last_timestamp_ms),
+        "transactional_id": verdict.known and verdict.known.transactional_id,
+        "state": verdict.known and verdict.known.state,
+        "reason": verdict.reason,
+    }
 
 
 def _answer(found: Search) -> str:

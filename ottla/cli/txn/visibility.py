@@ -11,12 +11,11 @@ import uuid
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.cli.brokers import Address, Unanswered, error_name
+from ottla.cli.brokers import Address, Unanswered, acls_request
 from ottla.cli.txn.cluster import Cluster
-from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
-from ottla.protocol.api_keys import ApiKey
+from ottla.client.login import error_name
+from ottla.protocol.acls import WILDCARD, PatternType, ResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.requests import codec
 
 _NAMED: Final = 3
 """Maximum number of hidden ids in a reason."""
@@ -48,18 +47,7 @@ def find_hidden(cluster: Cluster, brokers: Iterable[Address]) -> list[str]:
 
 def _patterns(cluster: Cluster) -> set[tuple[str, int]]:
     """Return (name, pattern type) of every ACL on transactional ids, none without an authorizer. Raises Unanswered."""
-    request = codec.request_class(ApiKey.DESCRIBE_ACLS)
-    reply = cluster.ask_any(
-        request(
-            resource_type_filter=ResourceType.TRANSACTIONAL_ID,
-            resource_name_filter=None,
-            pattern_type_filter=PatternType.ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=AclOperation.ANY,
-            permission_type=PermissionType.ANY,
-        )
-    )
+    reply = cluster.ask_any(acls_request(ResourceType.TRANSACTIONAL_ID, None, PatternType.ANY))
     if reply.error_code == ErrorCode.SECURITY_DISABLED:
         return set()
     if reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:

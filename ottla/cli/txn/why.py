@@ -3,10 +3,11 @@
 from typing import Final
 
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
-from ottla.cli.brokers import Address, Unanswered, error_name
-from ottla.cli.output import Output
+from ottla.cli.brokers import Address, Unanswered
+from ottla.cli.output import Output, table_of
 from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from ottla.cli.txn.judge_open import judge_open
+from ottla.client.login import error_name
 from ottla.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
 
 ATTEMPTS: Final = 5
@@ -49,57 +50,30 @@ def _read_partition(cluster: Cluster, address: Address, topic: str, partition: i
 def show(found: Explanation, output: Output, bootstrap: str) -> None:
     """Print the answer, the figures, the transactions, and the remedies for the pinning and the forgotten ones."""
     output.line("answer", answer(found))
-    output.table(
-        "partition",
-        ("topic", "partition", "leader", "last_stable_offset", "high_watermark", "held_back"),
-        [
-            (
-                found.topic,
-                found.partition,
-                found.leader,
-                found.last_stable_offset,
-                found.high_watermark,
-                found.held_back,
-            )
-        ],
-    )
+    names = ("topic", "partition", "leader", "last_stable_offset", "high_watermark", "held_back")
+    output.table("partition", names, [[getattr(found, name) for name in names]])
     if found.transactions:
-        output.table("open transactions", _COLUMNS, _rows(found))
+        output.table("open transactions", *table_of(_rows(found)))
         output.table("remedies", ("start_offset", "advice", "command"), remedy_rows(found, bootstrap))
     output.close()
 
 
-_COLUMNS: Final = (
-    "start_offset",
-    "frees",
-    "producer_id",
-    "epoch",
-    "transactional_id",
-    "coordinator",
-    "state",
-    "standing",
-    "age_ms",
-    "time_left_ms",
-    "reason",
-)
-
-
-def _rows(found: Explanation) -> list[tuple[object, ...]]:
+def _rows(found: Explanation) -> list[dict[str, object]]:
     starts = [each.start_offset for each, _ in found.transactions]
     ends = [*starts[1:], max(found.high_watermark, starts[-1])]
     return [
-        (
-            each.start_offset,
-            until - each.start_offset,
-            each.producer_id,
-            each.epoch,
-            verdict.known and verdict.known.transactional_id,
-            verdict.known and verdict.known.coordinator,
-            verdict.known and verdict.known.state,
-            str(verdict.standing),
-            age_ms(each, verdict, found.now_ms),
-            verdict.known and time_left_ms(verdict.known, found.now_ms),
-            verdict.reason,
-        )
+        {
+            "start_offset": each.start_offset,
+            "frees": until - each.start_offset,
+            "producer_id": each.producer_id,
+            "epoch": each.epoch,
+            "transactional_id": verdict.known and verdict.known.transactional_id,
+            "coordinator": verdict.known and verdict.known.coordinator,
+            "state": verdict.known and verdict.known.state,
+            "standing": str(verdict.standing),
+            "age_ms": age_ms(each, verdict, found.now_ms),
+            "time_left_ms": verdict.known and time_left_ms(verdict.known, found.now_ms),
+            "reason": verdict.reason,
+        }
         for (each, verdict), until in zip(found.transactions, ends, strict=True)
     ]

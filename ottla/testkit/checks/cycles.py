@@ -8,6 +8,7 @@ only on request.
 
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import itemgetter
 
 from ottla.testkit.checks.logs import VISIBLE, Logs
 from ottla.testkit.checks.operations import COMMITTED, OK, Anomaly, FullHistory, Operation
@@ -71,7 +72,7 @@ def _order_edges(nodes: list[_Node]) -> Graph:
     """Return the edges from each operation to later ones, without implied edges; also those of one client."""
     graph: Graph = {node.name: set() for node in nodes}
     moments = [(node.began, 0, node) for node in nodes] + [(node.ended, 1, node) for node in nodes]
-    moments.sort(key=_moment)
+    moments.sort(key=itemgetter(0, 1))
     frontier: list[_Node] = []
     before: dict[str, list[_Node]] = {}
     for _at, is_end, node in moments:
@@ -83,10 +84,6 @@ def _order_edges(nodes: list[_Node]) -> Graph:
             gone = {earlier.name for earlier in before[node.name]}
             frontier = [each for each in frontier if each.name not in gone] + [node]
     return graph
-
-
-def _moment(moment: tuple[int, int, _Node]) -> tuple[int, int]:
-    return moment[0], moment[1]
 
 
 def _components(graph: Graph) -> Iterator[list[str]]:

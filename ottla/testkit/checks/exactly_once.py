@@ -5,6 +5,7 @@ A copied value ends with its source: `c1:7<in/0/17`.
 
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
 from ottla.testkit.checks.logs import VISIBLE, CommittedOffset, Logs
@@ -53,11 +54,7 @@ def _last_commit(logs: Logs, group: str, key: str) -> CommittedOffset | None:
     Offsets of a transaction count once its commit marker is written. The metadata of a commit names its transaction.
     """
     rows = [row for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE]
-    return max(rows, key=_position, default=None)
-
-
-def _position(row: CommittedOffset) -> int:
-    return row.position
+    return max(rows, key=attrgetter("position"), default=None)
 
 
 def _committers(story: FullHistory, group: str, key: str) -> frozenset[str]:

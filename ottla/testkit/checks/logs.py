@@ -8,6 +8,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from ottla.testkit.checks.operations import Anomaly, text_of, unique_name
@@ -74,14 +75,10 @@ class Logs:
     def between(self, key: str, start: int, end: int) -> Iterator[tuple[int, str, str]]:
         """Yield the rows with offsets from `start` to before `end`."""
         rows = self.rows.get(key, [])
-        yield from rows[bisect_left(rows, start, key=_offset) : bisect_left(rows, end, key=_offset)]
+        yield from rows[bisect_left(rows, start, key=itemgetter(0)) : bisect_left(rows, end, key=itemgetter(0))]
 
     def visible(self, value: str) -> list[Place]:
         return [place for place in self.places.get(value, ()) if place.fate in VISIBLE]
-
-
-def _offset(row: tuple[int, str, str]) -> int:
-    return row[0]
 
 
 def check_logs(logs: Logs) -> Iterator[Anomaly]:

@@ -114,7 +114,7 @@ class SteeredDispatcher(Dispatcher):
                 return
             if fault.do == "drop":
                 _release(claim)
-                refuse(_reason(fault, exchange))
+                refuse(exchange.blame(fault))
                 return
             twice |= fault.do == "duplicate"
             await self._pass(fault, claim)
@@ -128,7 +128,7 @@ class SteeredDispatcher(Dispatcher):
             entry.record_fault(fault)
             if fault.do == "drop":
                 _forget(served)
-                refuse(_reason(fault, exchange))
+                refuse(exchange.blame(fault))
                 return
             if fault.do == "lose":
                 _forget(served)
@@ -172,11 +172,7 @@ class SteeredDispatcher(Dispatcher):
 
 def _refusal(exchange: Exchange, fault: Fault) -> bytes:
     key, version = exchange.api_key, exchange.api_version
-    return error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
-
-
-def _reason(fault: Fault, exchange: Exchange) -> str:
-    return f"{exchange.title} v{exchange.api_version}: injected by fault {fault.id} ({fault.describe()})"
+    return error_reply(key, version, exchange.correlation_id, exchange.decode(), fault.error)
 
 
 def _release(claim: Reservation | None) -> None:

@@ -74,12 +74,12 @@ class _FaultHandlers:
         hits, wait_ms = number(request, "hits"), min(number(request, "wait_ms"), MOST_WAIT_MS)
         if fault.hits < hits and wait_ms:
             await self._wait_hits(fault, hits, wait_ms)
-        return AdminResponse(body=self._show(fault))
+        return AdminResponse(body=self._plan.show(fault))
 
     async def remove_fault(self, request: AdminRequest) -> AdminResponse:
         fault = self._fault(request)
         self._plan.remove(fault.id)
-        return AdminResponse(body=self._show(fault))
+        return AdminResponse(body=self._plan.show(fault))
 
     async def release_fault(self, request: AdminRequest) -> AdminResponse:
         fault = self._fault(request)
@@ -88,7 +88,7 @@ class _FaultHandlers:
         self._plan.release(fault.id)
         if self._settle is not None:
             await self._settle()
-        return AdminResponse(body=self._show(fault))
+        return AdminResponse(body=self._plan.show(fault))
 
     def _fault(self, request: AdminRequest) -> Fault:
         given = request.parameters["id"]
@@ -100,7 +100,7 @@ class _FaultHandlers:
     async def _show_all(self, faults: Sequence[Fault]) -> list[dict[str, object]]:
         shown = []
         for fault in faults:
-            shown.append(self._show(fault))
+            shown.append(self._plan.show(fault))
             await self._yield()
         return shown
 
@@ -108,9 +108,6 @@ class _FaultHandlers:
         """Charge the turn for one fault, and yield to other work when the turn is used up."""
         self._turns.charge(_FAULT_US)
         await self._turns.yield_if_due()
-
-    def _show(self, fault: Fault) -> dict[str, object]:
-        return fault.to_json() | {"held": self._plan.count_held(fault.id)}
 
     async def _wait_hits(self, fault: Fault, hits: int, wait_ms: int) -> None:
         """Wait until the fault has fired `hits` times, at most `wait_ms` of the machine's clock."""

@@ -1,9 +1,10 @@
 """Admin port routes for the test control of a broker: clock, faults, journal, epochs. free"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from ottla.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.admin.fields import an_object
+from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.turns import Wait
 from ottla.testkit.control.clock import MOST_AHEAD_MS
 from ottla.testkit.control.control import Control
@@ -14,16 +15,8 @@ from ottla.testkit.control.journal_routes import journal_routes
 _QUIET_PASSES: Final = 12
 _MOST_PASSES: Final = 500
 
-_ADVANCE: Final = {
-    "type": "object",
-    "properties": {"ms": {"type": "number", "minimum": 0, "maximum": MOST_AHEAD_MS}},
-    "required": ["ms"],
-}
-_EPOCH: Final = {
-    "type": "object",
-    "properties": {"epoch": {"type": "integer", "minimum": 0, "maximum": 32_767}},
-    "required": ["epoch"],
-}
+_ADVANCE: Final = an_object({"ms": {"type": "number", "minimum": 0, "maximum": MOST_AHEAD_MS}}, required=["ms"])
+_EPOCH: Final = an_object({"epoch": {"type": "integer", "minimum": 0, "maximum": 32_767}}, required=["epoch"])
 
 
 def control_routes(control: Control) -> Sequence[Route]:
@@ -31,16 +24,15 @@ def control_routes(control: Control) -> Sequence[Route]:
     api = _ControlHandlers(control)
     return (
         Route("GET", "/v1/clock", api.show_clock, "Show the broker's time, and how far it is ahead of the machine's"),
+        Route("POST", "/v1/clock/advance", api.advance, "Advance the time by `ms`, and run what becomes due", _ADVANCE),
+        Route("POST", "/v1/clock/freeze", api.show_after(control.clock.freeze), "Stop the broker's time"),
         Route(
             "POST",
-            "/v1/clock/advance",
-            api.advance,
-            "Advance the time by `ms`, and run what becomes due",
-            _ADVANCE,
+            "/v1/clock/resume",
+            api.show_after(control.clock.resume),
+            "Resume the broker's time where it was stopped",
         ),
-        Route("POST", "/v1/clock/freeze", api.freeze, "Stop the broker's time"),
-        Route("POST", "/v1/clock/resume", api.resume, "Resume the broker's time where it was stopped"),
-        Route("POST", "/v1/clock/reset", api.reset, "Return to the machine's time"),
+        Route("POST", "/v1/clock/reset", api.show_after(control.clock.reset), "Return to the machine's time"),
         *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, api.run_until_idle),
         *journal_routes(control.journal, control.assembly.broker.turns),
         Route(
@@ -74,17 +66,14 @@ class _ControlHandlers:
         await self.run_until_idle()
         return await self.show_clock(request)
 
-    async def freeze(self, request: AdminRequest) -> AdminResponse:
-        self._control.clock.freeze()
-        return await self.show_clock(request)
+    def show_after(self, change: Callable[[], None]) -> AdminHandler:
+        """Return a handler that changes the clock and shows it."""
 
-    async def resume(self, request: AdminRequest) -> AdminResponse:
-        self._control.clock.resume()
-        return await self.show_clock(request)
+        async def handle(request: AdminRequest) -> AdminResponse:
+            change()
+            return await self.show_clock(request)
 
-    async def reset(self, request: AdminRequest) -> AdminResponse:
-        self._control.clock.reset()
-        return await self.show_clock(request)
+        return handle
 
     async def run_until_idle(self) -> None:
         """Run the due work and all work that follows from it, until the broker is idle for some passes."""

@@ -47,7 +47,7 @@ def _changes_a_secret(exchange: Exchange) -> bool:
     if exchange.api_key not in _OF_CONFIGS:
         return False
     try:
-        configs = [config for resource in exchange.message.resources for config in resource.configs]
+        configs = [config for resource in exchange.decode().resources for config in resource.configs]
     except ProtocolError:
         return True
     return any(loggable_value(config.name, config.value) != config.value for config in configs)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ottla.testkit.corpus.case_run import CaseRun
@@ -64,3 +65,22 @@ def expectations(case: Case, run: CaseRun) -> dict[str, Any]:
             for (group, topic, partition), (offset, unstable) in sorted(run.offsets.items())
         ],
     }
+
+
+class Written(NamedTuple):
+    """A case that is written to disk."""
+
+    case: str
+    files: int
+    size_bytes: int
+
+
+def write_case(case: Case, directory: Path) -> Written:
+    """Write `directory`/<name of the case>, which must not exist. Raises OSError on failure."""
+    files = files_of(case)
+    place = directory / case.name
+    place.mkdir(parents=True)
+    for path, content in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content)
+    return Written(case.name, len(files), sum(map(len, files.values())))

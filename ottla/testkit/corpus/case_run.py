@@ -3,12 +3,13 @@
 Each request to the broker is also entered into the books, so they contain what the script intended.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any, Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.config import Config
+from ottla.broker.ports.disk import SyncJob
 from ottla.broker.txn.end_txn_rules import V2 as V2_LEVEL
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
@@ -21,12 +22,10 @@ from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.values import NO_TIMESTAMP, ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.corpus.expected import LOG_APPEND_TIME, ExpectedPartition
 from ottla.testkit.in_memory.broker import BrokerInMemory
-from ottla.testkit.in_memory.disk import MemoryDisk
-from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.ram_disk import RamDisk
 from ottla.testkit.in_memory.schedule import START_MS, Schedule
-from ottla.testkit.in_memory.wire import Request
-from ottla.testkit.metadata import create_internal_topic, next_producer_id
+from ottla.testkit.in_memory.wire import Request, request
 
 DIRECTORY: Final = "/data"
 BEGIN_MS: Final = 1_767_225_600_000
@@ -46,6 +45,23 @@ class Refused(Exception):
     """The broker refused a step of the script: a bug in the script or the broker."""
 
 
+class _CaseDisk(RamDisk):
+    """The files of a case. Its random ids depend on the name of the case only, and a sync ends in a later event."""
+
+    def __init__(self, name: str, schedule: Schedule) -> None:
+        super().__init__()
+        self._random = Random(name)
+        self._schedule = schedule
+
+    def random_id(self) -> bytes:
+        return self._random.randbytes(16)
+
+    def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> SyncJob:
+        if on_end is not None:
+            self._schedule.after(0.0, on_end)
+        return super().start_sync(paths)
+
+
 class CaseRun:
     """Run of a case's script. By default the topic has the name of the case."""
 
@@ -62,7 +78,7 @@ class CaseRun:
         """Changes to make to the files ({path: content}) after the broker has ended."""
         self._schedule = Schedule()
         self._schedule.now_ms = float(BEGIN_MS - START_MS)
-        self._disk = MemoryDisk(PortCalls(), Random(name), lambda end: _ignore(self._schedule.after(0.0, end)))
+        self._disk = _CaseDisk(name, self._schedule)
         self._disk.make_dirs(DIRECTORY)
         config = Config(
             log_dirs=DIRECTORY,
@@ -71,7 +87,7 @@ class CaseRun:
             transaction_max_timeout_ms=TIMEOUT_MS,
             **options,
         )
-        self.broker = BrokerInMemory(self._disk, self._schedule, config)
+        self.broker = BrokerInMemory(self._disk, PortCalls(), self._schedule, config)
 
     # Steps of a script.
 
@@ -114,8 +130,10 @@ class CaseRun:
     def begin_late(self, transactional_id: str, epoch: int) -> None:
         """Create a transactional id at this epoch, before any other use of the coordinator."""
         cluster = self.broker.assembly.broker.cluster
-        create_internal_topic(cluster, TRANSACTION_STATE_TOPIC)
-        producer_id = next_producer_id(cluster)
+        self.broker.complete(cluster.create_internal_topic(TRANSACTION_STATE_TOPIC))
+        self.broker.complete(cluster.producer_ids())
+        producer_id = cluster.next_producer_id()
+        assert producer_id is not None
         state = TransactionState(
             producer_id,
             epoch,
@@ -148,7 +166,7 @@ class CaseRun:
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Send a request until the broker is ready, and return the reply. Raises Refused."""
-        return self.send_on(Request(api_key, version, message(api_key, version, **fields)))
+        return self.send_on(request(api_key, version, **fields))
 
     def send_on(self, ask: Request) -> Any:
         """Send a request, retry it on retriable errors, and return the reply. Raises Refused."""
@@ -185,13 +203,9 @@ class CaseRun:
             self.broker.kill()
         if self.broker.bugs:
             raise self.broker.bugs[0]
-        return {path.removeprefix(f"{DIRECTORY}/"): content for path, content in self._disk.all_files().items()}
+        return {path.removeprefix(f"{DIRECTORY}/"): bytes(content) for path, content in self._disk.written.items()}
 
 
 def new_record(line: Line, owner: str, number: int) -> NewRecord:
     """Return a record of a script. If only the value is given, the key names the owner."""
     return line if isinstance(line, NewRecord) else NewRecord(f"{owner}-{number}".encode(), line.encode())
-
-
-def _ignore(event: object) -> None:
-    """Ignore the event; it is never cancelled."""

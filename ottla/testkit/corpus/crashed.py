@@ -52,8 +52,7 @@ def _torn_transaction(run: CaseRun) -> None:
 def _hanging(run: CaseRun) -> None:
     run.topic()
     orders = Producer(run, "orders", V1)
-    orders.send("aborted 1")
-    orders.abort()
+    orders.abort("aborted 1")
     orders.send_late("open 1")
     run.send("plain 1")
 

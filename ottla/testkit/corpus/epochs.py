@@ -9,30 +9,23 @@ from ottla.testkit.corpus.producer import LAST_EPOCH, V1, Producer
 def _restart(run: CaseRun) -> None:
     run.topic(partitions=2)
     orders = Producer(run, "orders", V1)
-    orders.send("committed 1")
-    orders.commit()
+    orders.commit("committed 1")
     orders.send("aborted 1", "aborted 2")
     orders.send("aborted 3", partition=1)
     orders.restart()
-    orders.send("committed 2")
-    orders.commit()
+    orders.commit("committed 2")
     orders.restart()
-    orders.send("committed 3")
-    orders.commit()
+    orders.commit("committed 3")
 
 
 def _epochs_run_out(run: CaseRun) -> None:
     run.begin_late("orders", LAST_EPOCH - 2)
     run.topic()
     orders = Producer(run, "orders")
-    orders.send("committed 1")
-    orders.commit()
-    orders.send("aborted 1")
-    orders.abort()
-    orders.send("committed 2")
-    orders.commit()
-    orders.send("aborted 2")
-    orders.abort()
+    orders.commit("committed 1")
+    orders.abort("aborted 1")
+    orders.commit("committed 2")
+    orders.abort("aborted 2")
 
 
 def _sequences_wrap(run: CaseRun) -> None:

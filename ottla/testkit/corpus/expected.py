@@ -4,11 +4,11 @@ A book records the steps of its script: the records of each producer, and the en
 So it has the intended content, and the files, the broker and the consumers are compared with it.
 """
 
-from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from ottla.printable import text_or_base64
 from ottla.protocol.batch_header import increment_sequence
 from ottla.protocol.records import Headers, NewRecord
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, ProducerIdAndEpoch
@@ -222,13 +222,10 @@ class ExpectedPartition:
 
 
 def _record(record: ExpectedRecord, fate: str) -> dict[str, Any]:
-    return {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestamp_type": record.timestamp_type,
-        "key": shown_bytes(record.key),
-        "value": shown_bytes(record.value),
-        "headers": [{"key": name, "value": shown_bytes(value)} for name, value in record.headers],
+    return record._asdict() | {
+        "key": text_or_base64(record.key),
+        "value": text_or_base64(record.value),
+        "headers": [{"key": name, "value": text_or_base64(value)} for name, value in record.headers],
         "fate": fate,
     }
 
@@ -241,13 +238,3 @@ def _marker(marker: Marker) -> dict[str, Any]:
         "producer_id": marker.producer_id,
         "producer_epoch": marker.producer_epoch,
     }
-
-
-def shown_bytes(content: bytes | None) -> str | dict[str, str] | None:
-    """Return UTF-8 content as text, other bytes in base64, as `ottla dump` shows them."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(content).decode()}

@@ -68,8 +68,7 @@ def _append_time(run: CaseRun) -> None:
         NewRecord(b"a", b"plain 1", (), BEGIN_MS - 5_000),
         NewRecord(b"b", b"plain 2", (), BEGIN_MS - 90_000),
     )
-    orders.send("committed 1", "committed 2")
-    orders.commit()
+    orders.commit("committed 1", "committed 2")
     run.send(NewRecord(b"c", b"plain 3"), timestamp_ms=NO_TIMESTAMP)
 
 

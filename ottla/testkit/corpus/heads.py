@@ -33,21 +33,17 @@ def _in_two_transactions(run: CaseRun) -> None:
     orders.send("aborted 1")
     billing.send("aborted 2")
     billing.send("aborted 3")
-    orders.send("aborted 4")
-    orders.abort()
+    orders.abort("aborted 4")
     billing.abort()
-    orders.send("committed 1")
-    orders.commit()
+    orders.commit("committed 1")
     run.delete_records(before=2)
 
 
 def _everything(run: CaseRun) -> None:
     run.topic()
     orders = Producer(run, "orders")
-    orders.send("committed 1")
-    orders.commit()
-    orders.send("aborted 1")
-    orders.abort()
+    orders.commit("committed 1")
+    orders.abort("aborted 1")
     run.delete_records(before=4)
 
 

@@ -1,5 +1,7 @@
 """Cases of offsets that groups commit in transactions. free"""
 
+from functools import partial
+
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, V2, Producer
@@ -23,14 +25,6 @@ def _positions(generation: Generation, run: CaseRun) -> None:
     copier.commit()
 
 
-def _positions_v1(run: CaseRun) -> None:
-    _positions(V1, run)
-
-
-def _positions_v2(run: CaseRun) -> None:
-    _positions(V2, run)
-
-
 def _pending(run: CaseRun) -> None:
     run.topic(partitions=2)
     run.send("plain 1", "plain 2")
@@ -50,14 +44,14 @@ CASES = (
         f"{_WHAT}, by AddOffsetsToTxn.",
         _HARD,
         ("https://github.com/nisshi-io/nisshi/pull/716",),
-        _positions_v1,
+        partial(_positions, V1),
     ),
     Case(
         "group-offsets-in-transactions-v2",
         f"{_WHAT}, as since KIP-890.",
         _HARD,
         ("https://github.com/nisshi-io/nisshi/pull/716",),
-        _positions_v2,
+        partial(_positions, V2),
     ),
     Case(
         "group-offsets-in-an-open-transaction",

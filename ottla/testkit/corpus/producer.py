@@ -86,10 +86,16 @@ class Producer:
         self.places += new
         self._record(_ONGOING)
 
-    def commit(self) -> None:
+    def commit(self, *lines: Line) -> None:
+        """Send a batch of these lines, if there are any, and commit."""
+        if lines:
+            self.send(*lines)
         self.end(commit=True)
 
-    def abort(self) -> None:
+    def abort(self, *lines: Line) -> None:
+        """Send a batch of these lines, if there are any, and abort."""
+        if lines:
+            self.send(*lines)
         self.end(commit=False)
 
     def end(self, commit: bool, lost: Collection[TopicPartition] = ()) -> None:

@@ -33,10 +33,8 @@ def _abort_many(run: CaseRun) -> None:
     run.topic()
     orders = Producer(run, "orders", V1)
     for number in range(_RUN):
-        orders.send(f"aborted {number}")
-        orders.abort()
-    orders.send("committed 1")
-    orders.commit()
+        orders.abort(f"aborted {number}")
+    orders.commit("committed 1")
 
 
 def _across_segments(run: CaseRun) -> None:
@@ -49,8 +47,7 @@ def _across_segments(run: CaseRun) -> None:
     run.send("plain 1")
     run.tick(ROLL_MS)
     orders.abort()
-    orders.send("aborted 3")
-    orders.abort()
+    orders.abort("aborted 3")
     billing.send("committed 2")
     run.tick(ROLL_MS)
     billing.commit()
@@ -59,14 +56,12 @@ def _across_segments(run: CaseRun) -> None:
 def _leave_open(run: CaseRun) -> None:
     run.topic(partitions=2)
     first, second = Producer(run, "sink-0-1"), Producer(run, "sink-0-2")
-    second.send("committed 1")
-    second.commit()
+    second.commit("committed 1")
     first.send("open 1")
     second.send("committed 2", "committed 3")
     second.send("committed 4", partition=1)
     second.commit()
-    second.send("aborted 1")
-    second.abort()
+    second.abort("aborted 1")
     run.send("plain 1")
 
 
@@ -77,14 +72,12 @@ def _generations(run: CaseRun) -> None:
     new.send("aborted 1")
     old.commit()
     new.abort()
-    old.send("aborted 2")
-    old.abort()
+    old.abort("aborted 2")
     old.generation = V2
     old.send("committed 2")
     new.send("committed 3")
     old.commit()
-    old.send("aborted 3")
-    old.abort()
+    old.abort("aborted 3")
     new.commit()
 
 

@@ -1,5 +1,7 @@
 """Cases of one producer: transactions one after the other, and where the log ends. free"""
 
+from functools import partial
+
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, V2, Producer
@@ -10,8 +12,7 @@ def _commit(run: CaseRun) -> None:
     run.topic()
     orders = Producer(run, "orders")
     orders.send("committed 1", "committed 2")
-    orders.send("committed 3")
-    orders.commit()
+    orders.commit("committed 3")
     run.send("plain 1")
 
 
@@ -20,8 +21,7 @@ def _abort(run: CaseRun) -> None:
     run.send("plain 1")
     orders = Producer(run, "orders")
     orders.send("aborted 1", "aborted 2")
-    orders.send("aborted 3")
-    orders.abort()
+    orders.abort("aborted 3")
     run.send("plain 2")
 
 
@@ -32,35 +32,21 @@ def _empty(run: CaseRun) -> None:
     run.send("plain 1")
     orders.join(place)
     orders.abort()
-    orders.send("committed 1")
-    orders.commit()
+    orders.commit("committed 1")
     orders.join(place)
     orders.commit()
     orders.join(place)
     orders.abort()
-    orders.send("aborted 1")
-    orders.abort()
-    orders.send("committed 2")
-    orders.commit()
+    orders.abort("aborted 1")
+    orders.commit("committed 2")
 
 
 def _reused_id(generation: Generation, run: CaseRun) -> None:
     run.topic()
     orders = Producer(run, "orders", generation)
-    orders.send("committed 1")
-    orders.commit()
-    orders.send("aborted 1")
-    orders.abort()
-    orders.send("committed 2")
-    orders.commit()
-
-
-def _reused_id_v1(run: CaseRun) -> None:
-    _reused_id(V1, run)
-
-
-def _reused_id_v2(run: CaseRun) -> None:
-    _reused_id(V2, run)
+    orders.commit("committed 1")
+    orders.abort("aborted 1")
+    orders.commit("committed 2")
 
 
 def _trailing_commit(run: CaseRun) -> None:
@@ -74,8 +60,7 @@ def _trailing_commit(run: CaseRun) -> None:
 def _trailing_abort(run: CaseRun) -> None:
     run.topic(partitions=2)
     orders = Producer(run, "orders")
-    orders.send("committed 1")
-    orders.commit()
+    orders.commit("committed 1")
     orders.send("aborted 1", "aborted 2")
     orders.send("aborted 3", partition=1)
     orders.abort()
@@ -84,8 +69,7 @@ def _trailing_abort(run: CaseRun) -> None:
 def _open_head(run: CaseRun) -> None:
     run.topic()
     orders, billing = Producer(run, "orders"), Producer(run, "billing")
-    billing.send("committed 1")
-    billing.commit()
+    billing.commit("committed 1")
     orders.send("open 1")
     run.send("plain 1")
     orders.send("open 2")
@@ -125,7 +109,7 @@ CASES = (
         "The first marker after the beginning of a fetch is not the one that ends the aborted transaction. A consumer "
         "that stops dropping at the first marker of the producer shows aborted records, or drops committed ones.",
         ("https://github.com/kafka4beam/brod/pull/659",),
-        _reused_id_v1,
+        partial(_reused_id, V1),
     ),
     Case(
         "reused-id-v2",
@@ -133,7 +117,7 @@ CASES = (
         "The marker has the epoch of the next transaction, not of the one that it ends. Markers and records belong "
         "together by the producer id alone.",
         ("https://github.com/kafka4beam/brod/pull/659",),
-        _reused_id_v2,
+        partial(_reused_id, V2),
     ),
     Case(
         "trailing-commit-marker",

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import api_title
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.subject import NameOf, Subject, producer_ids_of, subject_of
+from ottla.testkit.faults.fault import Fault
 
 _NO_SUBJECT = Subject(frozenset(), frozenset(), frozenset())
 
@@ -27,14 +28,10 @@ class Exchange:
     @property
     def title(self) -> str:
         """Kafka's name of the API, or its number."""
-        try:
-            return ApiKey(self.api_key).title
-        except ValueError:
-            return f"API {self.api_key}"
+        return api_title(self.api_key)
 
-    @property
-    def message(self) -> Any:
-        """The decoded request. ProtocolError if it cannot be decoded."""
+    def decode(self) -> Any:
+        """Return the decoded request. Raises ProtocolError."""
         if self._message is None:
             _, body = parse_request_header(memoryview(self.frame))
             self._message = codec.decode_request(self.api_key, self.api_version, body)
@@ -45,7 +42,7 @@ class Exchange:
         """Transactional ids, groups and partitions of the request; empty if it cannot be decoded."""
         if self._subject is None:
             try:
-                self._subject = subject_of(self.api_key, self.message, self._name_of)
+                self._subject = subject_of(self.api_key, self.decode(), self._name_of)
             except ProtocolError:
                 self._subject = _NO_SUBJECT
         return self._subject
@@ -54,9 +51,13 @@ class Exchange:
     def producer_ids(self) -> frozenset[int]:
         """Producer ids of the request; empty if it cannot be decoded. Not cached, as few faults use them."""
         try:
-            return producer_ids_of(self.message)
+            return producer_ids_of(self.decode())
         except ProtocolError:
             return frozenset()
+
+    def blame(self, fault: Fault) -> str:
+        """Return the reason for closing the connection at this request."""
+        return f"{self.title} v{self.api_version}: injected by fault {fault.id} ({fault.describe()})"
 
     def answers_to(self, name: str, value: object) -> bool:
         """Return whether a condition of a fault holds. Topic and partition are checked separately."""

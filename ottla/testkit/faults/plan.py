@@ -80,6 +80,10 @@ class Plan:
         """Return the number of requests or markers that the fault holds now."""
         return len(self._held.get(fault_id, ()))
 
+    def show(self, fault: Fault) -> dict[str, object]:
+        """Return the fault as JSON, with its counters and the number of requests or markers that it holds."""
+        return fault.to_json() | {"held": self.count_held(fault.id)}
+
     def watches(self, point: str, api: ApiKey | int | None = None) -> bool:
         """Return whether any fault could fire here. If not, the caller need not decode the request."""
         for fault in self._faults.values():

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
-from ottla.protocol.subject import Subject
 from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.names import TopicNames
@@ -15,54 +14,29 @@ from ottla.testkit.faults.names import TopicNames
 _SIZE_BYTES = 4
 
 
-class Call:
-    """A request and its reply. `message` and `reply` are None if they are missing or cannot be decoded."""
+class Call(Exchange):
+    """A request and its reply. Raises ProtocolError if the header of the request cannot be read."""
 
-    def __init__(self, entry: JournalEntry, exchange: Exchange, names: TopicNames) -> None:
+    def __init__(self, entry: JournalEntry, names: TopicNames) -> None:
+        super().__init__(entry.request, names.name_of)
         self.entry = entry
-        self._exchange = exchange
         self._names = names
-
-    @property
-    def api_key(self) -> int:
-        """API key of the request."""
-        return self._exchange.api_key
-
-    @property
-    def version(self) -> int:
-        """API version of the request."""
-        return self._exchange.api_version
-
-    @property
-    def title(self) -> str:
-        """Kafka's name of the API."""
-        return self._exchange.title
-
-    @property
-    def client_id(self) -> str:
-        """The client id of the request."""
-        return self._exchange.client_id
-
-    @property
-    def subject(self) -> Subject:
-        """Transactional ids, groups and partitions that the request names."""
-        return self._exchange.subject
 
     @cached_property
     def message(self) -> Any:
-        """The decoded request."""
+        """The decoded request, or None."""
         try:
-            return self._exchange.message
+            return self.decode()
         except ProtocolError:
             return None
 
     @cached_property
     def reply(self) -> Any:
-        """The decoded reply that was sent."""
+        """The decoded reply that was sent, or None."""
         if not self.entry.reply:
             return None
         try:
-            return codec.decode_response(self.api_key, self.version, self.entry.reply[_SIZE_BYTES:])[1]
+            return codec.decode_response(self.api_key, self.api_version, self.entry.reply[_SIZE_BYTES:])[1]
         except ProtocolError:
             return None
 
@@ -81,10 +55,10 @@ def read_calls(entries: Iterable[JournalEntry]) -> Iterator[Call]:
     found = []
     for entry in entries:
         try:
-            exchange = Exchange(entry.request, names.name_of)
+            call = Call(entry, names)
         except ProtocolError:
             continue
-        found.append(Call(entry, exchange, names))
+        found.append(call)
         if entry.reply:
-            names.learn(exchange.api_key, exchange.api_version, entry.reply[_SIZE_BYTES:])
+            names.learn(call.api_key, call.api_version, entry.reply[_SIZE_BYTES:])
     yield from found

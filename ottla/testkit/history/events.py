@@ -4,11 +4,11 @@ Records are summarized; those of small batches are listed with key and value. By
 `{"base64": ...}`, as in the output of `ottla dump`.
 """
 
-from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
+from ottla.printable import text_or_base64
 from ottla.protocol.batch_header import BatchHeader, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import iter_records
@@ -35,9 +35,9 @@ def event(call: Call) -> dict[str, Any]:
         "peer": entry.peer,
         "client_id": call.client_id,
         "api": call.title,
-        "version": call.version,
-        "request": _struct(call.message, call.version),
-        "reply": _struct(call.reply, call.version),
+        "version": call.api_version,
+        "request": _struct(call.message, call.api_version),
+        "reply": _struct(call.reply, call.api_version),
         "closed": entry.reason or None,
         "faults": list(entry.faults),
     }
@@ -74,13 +74,7 @@ def _plain(value: Any, field: Any) -> Any:
 
 
 def _bytes(value: bytes | None) -> Any:
-    if value is None:
-        return None
-    cut = value[:MOST_BYTES]
-    try:
-        return cut.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(cut).decode()}
+    return text_or_base64(value and value[:MOST_BYTES])
 
 
 def _records(content: Any) -> dict[str, Any] | None:

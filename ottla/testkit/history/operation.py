@@ -1,6 +1,7 @@
 """An operation of a client, built from all its attempts: one invocation and one completion. pure"""
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ottla.testkit.checks.operations import FAIL, INFO, OK, Entry
@@ -14,16 +15,7 @@ class Operation:
     """An operation of a client. `invocation` are the fields of its invocation."""
 
     __slots__ = (
-        "_refused",
-        "_unknown",
-        "attempts",
-        "began",
-        "began_ms",
-        "ended",
-        "ended_ms",
-        "f",
-        "invocation",
-        "proc",
+        *("_refused", "_unknown", "attempts", "began", "began_ms", "ended", "ended_ms", "f", "invocation", "proc"),
         "result",
     )
 
@@ -74,19 +66,11 @@ def in_order(operations: Iterable[Operation], notes: Iterable[Entry]) -> list[En
     """Return all lines in the order of time, followed by the notes."""
     entries = [
         entry
-        for number, operation in enumerate(sorted(operations, key=_began), 1)
+        for number, operation in enumerate(sorted(operations, key=attrgetter("began")), 1)
         for entry in operation.entries(number)
     ]
-    entries.sort(key=_moment)
+    entries.sort(key=itemgetter(0))
     lines = [entry for _, entry in entries]
     last_ms = lines[-1]["t"] if lines else 0
     lines += [{"t": last_ms, "proc": "history", "type": "note", "op": 0, **note} for note in notes]
     return [{"i": index, **line} for index, line in enumerate(lines)]
-
-
-def _began(operation: Operation) -> Moment:
-    return operation.began
-
-
-def _moment(entry: tuple[Moment, Entry]) -> Moment:
-    return entry[0]

@@ -101,10 +101,10 @@ def fetched_offsets(call: Call) -> Iterator[Operation]:
     reply = call.reply
     if reply is None:
         return
-    groups = reply.groups or () if call.version >= 8 else ()
+    groups = reply.groups or () if call.api_version >= 8 else ()
     for group in groups:
         yield from _read_offset_fetch(call, group.group_id, group.error_code, group.topics)
-    if call.version < 8:
+    if call.api_version < 8:
         yield from _read_offset_fetch(call, call.message.group_id, reply.error_code, reply.topics)
 
 

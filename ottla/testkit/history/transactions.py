@@ -50,7 +50,7 @@ class Transactions:
     def add(self, call: Call) -> None:
         """Add an AddPartitionsToTxn of a client."""
         message = call.message
-        if call.version <= 3:  # brokers send the later versions
+        if call.api_version <= 3:  # brokers send the later versions
             producer = message.v3_and_below_producer_id, message.v3_and_below_producer_epoch
             self.join(message.v3_and_below_transactional_id, producer)
 
@@ -63,7 +63,7 @@ class Transactions:
         message, reply = call.message, call.reply
         producer, commit = (message.producer_id, message.producer_epoch), bool(message.committed)
         result: dict[str, Any] = {}
-        if call.version >= 5 and reply is not None and reply.producer_id >= 0:
+        if call.api_version >= 5 and reply is not None and reply.producer_id >= 0:
             result = {"pid": reply.producer_id, "epoch": reply.producer_epoch}
         self._ending(call, producer, commit).attempt(call.entry, _status(reply), result)
 

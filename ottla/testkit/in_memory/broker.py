@@ -1,18 +1,21 @@
 """A broker with an in-memory disk and virtual time, and a client that waits for each reply. free"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.broker.log.partition import Partition
+from ottla.broker.ports.disk import Disk
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 from ottla.testkit.in_memory.wire import Request
+
+R = TypeVar("R")
 
 TIMEOUT_MS: Final = 20_000.0
 
@@ -24,13 +27,12 @@ class NoAnswer(Exception):
 class BrokerInMemory:
     """A broker from start to stop. `bugs` are unexpected exceptions."""
 
-    def __init__(self, disk: MemoryDisk, schedule: Schedule, config: Config) -> None:
+    def __init__(self, disk: Disk, ports: PortCalls, schedule: Schedule, config: Config) -> None:
         """Raise the broker's error if it cannot start."""
-        self.disk = disk
         self.schedule = schedule
         self.bugs: list[Exception] = []
         self._correlation_id = 0
-        self.clock = VirtualClock(schedule, disk.ports, 0.0, _run)
+        self.clock = VirtualClock(schedule, ports, 0.0, _run)
         turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = turns.event
         self._turns = turns
@@ -84,6 +86,15 @@ class BrokerInMemory:
     def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
         self.assembly.dispatcher.start(frame, Session(peer="script"), lambda parts, _room: send(parts), refuse)
 
+    def complete(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a handler of the broker to its end, and return its result. Raises NoAnswer."""
+        results: list[R] = []
+        self.run_in_turn(lambda: self._turns.start(work, results.append, self.bugs.append))
+        self._run_until(lambda: bool(results or self.bugs))
+        if not results:
+            raise NoAnswer("the handler did not end")
+        return results[0]
+
     def run_in_turn(self, work: Callable[[], object]) -> None:
         """Run broker code in a turn of its own."""
         self._turns.event(lambda: _ignore(work()))
@@ -96,9 +107,7 @@ class BrokerInMemory:
 
     def stop(self) -> None:
         """Stop the broker cleanly."""
-        while self.assembly.broker.logs.flusher.busy:
-            self.run_in_turn(self.assembly.broker.logs.flusher.start)
-            self.disk.end_syncs()
+        self._run_until(lambda: not self.assembly.broker.logs.flusher.busy)
         self.assembly.close()
         self.clock.alive = False
 

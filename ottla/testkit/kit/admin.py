@@ -28,16 +28,16 @@ class Admin:
         self._token = token
 
     def get(self, path: str) -> Any:
-        return self._request("GET", path)
+        return self.request("GET", path)
 
     def post(self, path: str, body: object = None) -> Any:
-        return self._request("POST", path, body)
+        return self.request("POST", path, body)
 
     def put(self, path: str, body: object) -> Any:
-        return self._request("PUT", path, body)
+        return self.request("PUT", path, body)
 
     def delete(self, path: str) -> Any:
-        return self._request("DELETE", path)
+        return self.request("DELETE", path)
 
     def lines(self, path: str) -> Generator[Any, None, None]:
         """Yield the JSON value of each line of a streamed response.
@@ -57,7 +57,7 @@ class Admin:
         finally:
             connection.close()
 
-    def _request(self, method: str, path: str, body: object = None) -> Any:
+    def request(self, method: str, path: str, body: object = None) -> Any:
         """Return the JSON of the response. Raises AdminFailed for a refusal, ConnectionError without a response."""
         connection, response = self._open(method, path, body)
         answer = _read(connection, response)

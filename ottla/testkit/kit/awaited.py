@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Generator
-from types import TracebackType
 from typing import Any, Final
 
 CLOSE_S: Final = 1.0
@@ -29,9 +28,7 @@ class AwaitedClient:
         self._client = await self._start()
         return self._client
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.stop()
 
     async def _start(self) -> Any:

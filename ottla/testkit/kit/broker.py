@@ -13,13 +13,13 @@ from ottla.printable import printable
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.history.events import events
+from ottla.testkit.history.journal_entries import entry_from_json
 from ottla.testkit.history.lines import checker_lines
 from ottla.testkit.kit.admin import Admin, quote_segment
 from ottla.testkit.kit.by_hand import ProducerByHand
 from ottla.testkit.kit.clock import BrokerClock
 from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults, PlannedFault
-from ottla.testkit.kit.journal import read_entries
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
@@ -324,7 +324,14 @@ class Broker:
         return list(events(self._entries()))
 
     def _entries(self) -> list[JournalEntry]:
-        return read_entries(self.admin(), self._journal_since)
+        """Return the requests and replies since `begin`."""
+        admin, since, entries = self.admin(), self._journal_since, list[JournalEntry]()
+        while True:
+            page = admin.get(f"/v1/journal?since={since}")
+            entries += map(entry_from_json, page["passages"])
+            if not page["passages"] or entries[-1].number >= page["last"]:
+                return entries
+            since = entries[-1].number
 
     def wait_for_outcome(
         self, outcome: str, *, api: str = "", transactional_id: str = "", nth: int = 1, timeout_s: float = WAIT_S

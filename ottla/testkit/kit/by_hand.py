@@ -47,7 +47,6 @@ class ProducerByHand:
     def _init_producer_id(self) -> ProducerIdAndEpoch:
         reply = when_ready(
             lambda: self._send(requests.init_producer_id(self.transactional_id, 60_000), self._coordinator),
-            lambda reply: reply.error_code,
             f"a producer id for {self.transactional_id}",
         )
         return ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)

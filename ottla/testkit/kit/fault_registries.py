@@ -1,6 +1,7 @@
 """Registration of faults in an Ottla broker, over its admin port, or in a proxy of this process. shell"""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
@@ -63,37 +64,33 @@ class ProxyFaultRegistry:
 
     def __init__(self, proxy: ProxyServer) -> None:
         self._proxy = proxy
+        self._plan = proxy.plan
 
     def add(self, given: FaultState) -> FaultState:
-        return self._show(self._proxy.plan.add(parse_fault(given)))
+        return self._plan.show(self._plan.add(parse_fault(given)))
 
     def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> FaultState:
         fault = self._fault(fault_id)
         if hits and timeout_s:
-            try:
+            with suppress(TimeoutError):
                 self._proxy.await_hits(fault, hits, timeout_s)
-            except TimeoutError:
-                return self._show(fault)
-        return self._show(fault)
+        return self._plan.show(fault)
 
     def release(self, fault_id: int) -> FaultState:
         fault = self._fault(fault_id)
-        self._proxy.plan.release(fault_id)
-        return self._show(fault)
+        self._plan.release(fault_id)
+        return self._plan.show(fault)
 
     def remove(self, fault_id: int) -> FaultState:
         fault = self._fault(fault_id)
-        self._proxy.plan.remove(fault_id)
-        return self._show(fault)
+        self._plan.remove(fault_id)
+        return self._plan.show(fault)
 
     def clear(self) -> list[FaultState]:
-        return [self._show(fault) for fault in self._proxy.plan.clear()]
+        return [self._plan.show(fault) for fault in self._plan.clear()]
 
     def _fault(self, fault_id: int) -> Fault:
-        fault = self._proxy.plan.get(fault_id)
+        fault = self._plan.get(fault_id)
         if fault is None:
             raise KeyError(f"there is no fault {fault_id} any more")
         return fault
-
-    def _show(self, fault: Fault) -> FaultState:
-        return fault.to_json() | {"held": self._proxy.plan.count_held(fault.id)}

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from shutil import rmtree
-from types import TracebackType
 
 from ottla.testkit.kit.broker import Broker
 from ottla.testkit.kit.pool import BrokerPool
@@ -29,17 +28,13 @@ class OwnBroker:
         broker.begin()
         return broker
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     async def __aenter__(self) -> Broker:
         return await asyncio.to_thread(self.__enter__)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

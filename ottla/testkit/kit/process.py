@@ -173,14 +173,8 @@ class BrokerProcess:
 
     def _command(self, ready: Path) -> list[str]:
         command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.data_dir)]
-        command += [
-            "--listen",
-            self.bootstrap or f"127.0.0.1:{self._port}",
-            "--admin-listen",
-            "127.0.0.1:0",
-            "--test-control",
-        ]
-        command += ["--until-input-ends"]
+        command += ["--listen", self.bootstrap or f"127.0.0.1:{self._port}", "--until-input-ends"]
+        command += ["--admin-listen", "127.0.0.1:0", "--test-control"]
         for name, value in self.properties.items():
             command += ["--override", f"{name}={value}"]
         if self.as_version is not None:

@@ -1,6 +1,5 @@
 """A proxy for a test: its address, its faults, its requests and replies. free"""
 
-from types import TracebackType
 from typing import Any, Self
 
 from ottla.testkit.history.events import events
@@ -39,7 +38,5 @@ class ProxiedBroker:
         self.server.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.server.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.server.__exit__()

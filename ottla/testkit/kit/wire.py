@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.connection import BlockingConnection
@@ -15,7 +16,7 @@ from ottla.printable import printable
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control import KIT_CLIENT_ID
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from ottla.testkit.reading import TopicRecord, readable
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
@@ -148,7 +149,7 @@ class Wire:
             topics = [{"name": topic, "partitions": rows}]
             return self.ask(K.LIST_OFFSETS, 4, self.leader(topic, partition), **fields, topics=topics)
 
-        reply = when_ready(attempt, lambda reply: reply.topics[0].partitions[0].error_code, what)
+        reply = when_ready(attempt, what, lambda reply: reply.topics[0].partitions[0].error_code)
         return int(reply.topics[0].partitions[0].offset)
 
     def read(self, topic: str, partition: int, isolation: str, start: int = 0) -> Iterator[TopicRecord]:
@@ -189,10 +190,7 @@ class Wire:
 
     def leader(self, topic: str, partition: int) -> str | None:
         """Return the address of the leader, or None (the bootstrap address) if the cluster has one broker."""
-        rows = [{"name": topic}]
-
-        def attempt() -> Any:
-            return self.ask(K.METADATA, 5, topics=rows, allow_auto_topic_creation=False)
+        attempt = partial(self.ask, K.METADATA, 5, topics=[{"name": topic}], allow_auto_topic_creation=False)
 
         def error(reply: Any) -> int:
             (found,) = reply.topics
@@ -201,7 +199,7 @@ class Wire:
             row = next((row for row in found.partitions if row.partition_index == partition), None)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if row is None else int(row.error_code)
 
-        reply = when_ready(attempt, error, f"the leader of {topic}-{partition}")
+        reply = when_ready(attempt, f"the leader of {topic}-{partition}", error)
         if len(reply.brokers) == 1:
             return None
         leader = next(row.leader_id for row in reply.topics[0].partitions if row.partition_index == partition)
@@ -213,11 +211,7 @@ class Wire:
         """Return the transactional ids of all brokers."""
         found = []
         for address in self._brokers():
-            listed = when_ready(
-                partial(self.ask, K.LIST_TRANSACTIONS, 0, address, **_ALL),
-                lambda reply: reply.error_code,
-                "list transactions",
-            )
+            listed = when_ready(partial(self.ask, K.LIST_TRANSACTIONS, 0, address, **_ALL), "list transactions")
             ids = [row.transactional_id for row in listed.transaction_states]
             if ids:
                 reply = self.ask(K.DESCRIBE_TRANSACTIONS, 0, address, transactional_ids=ids)
@@ -256,11 +250,7 @@ class Wire:
         """Return the groups of all brokers."""
         found: list[str] = []
         for address in self._brokers():
-            reply = when_ready(
-                partial(self.ask, K.LIST_GROUPS, 2, address),
-                lambda reply: reply.error_code,
-                "list groups",
-            )
+            reply = when_ready(partial(self.ask, K.LIST_GROUPS, 2, address), "list groups")
             found += [group.group_id for group in reply.groups]
         return sorted(found)
 
@@ -291,11 +281,9 @@ class Wire:
         address = self.coordinator(transaction.transactional_id, TRANSACTION)
         fields = {"transactional_id": transaction.transactional_id, "transaction_timeout_ms": 60_000}
 
-        def attempt() -> Any:
-            return self.ask(K.INIT_PRODUCER_ID, 3, address, **fields, producer_id=-1, producer_epoch=-1)
-
+        attempt = partial(self.ask, K.INIT_PRODUCER_ID, 3, address, **fields, producer_id=-1, producer_epoch=-1)
         what = f"abort the transaction of {transaction.transactional_id}"
-        when_ready(attempt, lambda reply: reply.error_code, what, _WHEN_READY | {ErrorCode.CONCURRENT_TRANSACTIONS})
+        when_ready(attempt, what, again=_WHEN_READY | {ErrorCode.CONCURRENT_TRANSACTIONS})
 
     def _brokers(self) -> list[str | None]:
         reply = self.ask(K.METADATA, 5, topics=[], allow_auto_topic_creation=False)
@@ -305,11 +293,8 @@ class Wire:
 
     def coordinator(self, key: str, key_type: int) -> str | None:
         """Return the coordinator's address of a group or transactional id; None if it is the bootstrap address."""
-        reply = when_ready(
-            lambda: self.ask(K.FIND_COORDINATOR, 2, key=key, key_type=key_type),
-            lambda reply: reply.error_code,
-            f"the coordinator of {key}",
-        )
+        attempt = partial(self.ask, K.FIND_COORDINATOR, 2, key=key, key_type=key_type)
+        reply = when_ready(attempt, f"the coordinator of {key}")
         address = f"{reply.host}:{reply.port}"
         return None if address == self._bootstrap() else address
 
@@ -327,8 +312,8 @@ _WHEN_READY: Final = frozenset(
 
 def when_ready(
     attempt: Callable[[], T],
-    error_of: Callable[[T], int],
     what: str,
+    error_of: Callable[[T], int] = attrgetter("error_code"),
     again: frozenset[ErrorCode] = _WHEN_READY,
 ) -> T:
     """Repeat `attempt` while its error is in `again`, up to `WAIT_S` seconds, and return the reply. KafkaError."""

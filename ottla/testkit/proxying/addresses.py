@@ -123,11 +123,6 @@ def _plain(value: Any, field: Any) -> Any:
     return value
 
 
-def address_text(host: str, port: int) -> str:
-    """Return `HOST:PORT`, as `parse_address` reads it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def parse_address(given: str) -> Address:
     """Parse `HOST:PORT` or `[::1]:9092`. Raises ProtocolError."""
     host, colon, port = given.rpartition(":")

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from ottla import __version__
-from ottla.admin.fields import NUMBER, TEXT
+from ottla.admin.fields import NUMBER, TEXT, a_list, an_object
 from ottla.admin.loglevel import LogLevels
 from ottla.admin.port import AdminPort
 from ottla.admin.routes import AdminRequest, AdminResponse, Route
@@ -14,37 +14,32 @@ from ottla.admin.settings import AdminSettings
 from ottla.broker.ports.clock import LoopClock
 from ottla.broker.ports.network import LoopNetwork
 from ottla.broker.turns import Turns
+from ottla.printable import host_and_port
 from ottla.testkit.control.fault_routes import fault_routes
 from ottla.testkit.control.journal_routes import journal_routes
-from ottla.testkit.proxying.addresses import address_text
 from ottla.testkit.proxying.proxy import Proxy
 
 log = logging.getLogger(__name__)
 
 MOST_AWAY_MS: Final = 86_400_000
-_PROXY: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
+_PROXY: Final = an_object(
+    {
         "version": TEXT,
-        "upstream": {"type": "string", "description": "The address of the cluster that the proxy forwards to."},
-        "bootstrap": {"type": "string", "description": "The bootstrap address for clients on this machine."},
-        "brokers": {
-            "type": "array",
-            "description": "The port of the proxy for each address of the cluster.",
-            "items": {"type": "object", "properties": {"address": TEXT, "port": NUMBER}},
-        },
-        "connections": {"type": "integer", "description": "The number of accepted connections."},
+        "upstream": {**TEXT, "description": "The address of the cluster that the proxy forwards to."},
+        "bootstrap": {**TEXT, "description": "The bootstrap address for clients on this machine."},
+        "brokers": a_list(
+            an_object({"address": TEXT, "port": NUMBER}),
+            description="The port of the proxy for each address of the cluster.",
+        ),
+        "connections": {**NUMBER, "description": "The number of accepted connections."},
         "requests": {
             "type": "object",
             "description": "The number of requests by Kafka's name of the API.",
             "additionalProperties": NUMBER,
         },
-    },
-}
-_HANG_UP: Final = {
-    "type": "object",
-    "properties": {"for_ms": {"type": "number", "minimum": 0, "maximum": MOST_AWAY_MS}},
-}
+    }
+)
+_HANG_UP: Final = an_object({"for_ms": {"type": "number", "minimum": 0, "maximum": MOST_AWAY_MS}})
 
 
 async def open_admin(proxy: Proxy, settings: AdminSettings) -> AdminPort:
@@ -66,10 +61,10 @@ def _own_routes(proxy: Proxy) -> Sequence[Route]:
         return AdminResponse(
             body={
                 "version": __version__,
-                "upstream": address_text(*proxy.upstream),
+                "upstream": host_and_port(*proxy.upstream),
                 "bootstrap": proxy.bootstrap,
                 "brokers": [
-                    {"address": address_text(*address), "port": port} for address, port in proxy.brokers.items()
+                    {"address": host_and_port(*address), "port": port} for address, port in proxy.brokers.items()
                 ],
                 "connections": proxy.connections,
                 "requests": dict(proxy.requests),

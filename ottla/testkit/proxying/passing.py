@@ -118,7 +118,7 @@ class Passing:
                 await self._answer(exchange, entry, fault)
                 return
             if fault.do == "drop":
-                raise Closed(_blame(fault, exchange))
+                raise Closed(exchange.blame(fault))
             copies += fault.do == "duplicate"
             await self._wait(fault)
         if _is_answered(exchange):
@@ -146,9 +146,9 @@ class Passing:
             return
         key, version = exchange.api_key, exchange.api_version
         try:
-            frame = error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
+            frame = error_reply(key, version, exchange.correlation_id, exchange.decode(), fault.error)
         except ProtocolError as error:
-            raise Closed(f"{_blame(fault, exchange)}, and the reply cannot be written: {error}") from None
+            raise Closed(f"{exchange.blame(fault)}, and the reply cannot be written: {error}") from None
         await self._enqueue(PendingRequest(exchange, entry, 0, frame[4:]))
 
     # ---- down
@@ -179,7 +179,7 @@ class Passing:
         for fault in _striking(around.plan, "reply", exchange):
             pending.entry.record_fault(fault)
             if fault.do == "drop":
-                raise Closed(_blame(fault, exchange))
+                raise Closed(exchange.blame(fault))
             lost |= fault.do == "lose"
             await self._wait(fault)
         around.names.learn(exchange.api_key, exchange.api_version, reply)
@@ -246,10 +246,6 @@ def _is_answered(exchange: Exchange) -> bool:
         return decode_produce_request(exchange.api_version, body).acks != 0
     except ProtocolError:
         return True  # the broker answers with an error, or closes the connection
-
-
-def _blame(fault: Fault, exchange: Exchange) -> str:
-    return f"{exchange.title} v{exchange.api_version}: injected by fault {fault.id} ({fault.describe()})"
 
 
 def _show_address(address: object) -> str:

@@ -8,18 +8,30 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Final
 
+from ottla.printable import host_and_port
 from ottla.testkit.control.journal import MOST_BYTES, Journal
 from ottla.testkit.faults.exchange import Exchange
+from ottla.testkit.faults.fault import OF_THE_BROKER, Fault, FaultError
 from ottla.testkit.faults.names import TopicNames
-from ottla.testkit.proxying.addresses import Address, address_text
+from ottla.testkit.faults.plan import Plan
+from ottla.testkit.proxying.addresses import Address
 from ottla.testkit.proxying.ends import End
 from ottla.testkit.proxying.passing import Passing
-from ottla.testkit.proxying.plan import ProxyPlan
 
 log = logging.getLogger(__name__)
 
 MOST_BROKERS: Final = 1_000
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
+
+
+class ProxyPlan(Plan):
+    """A plan that refuses faults which only an Ottla broker supports."""
+
+    def check(self, fault: Fault) -> None:
+        """Raise FaultError for a fault inside a broker."""
+        if fault.at in OF_THE_BROKER or fault.do == "crash":
+            what = f"{fault.do!r} at {fault.at!r}"
+            raise FaultError(f"{what} needs an Ottla broker: a proxy supports only faults of requests and replies")
 
 
 class _WallClock:
@@ -66,7 +78,7 @@ class Proxy:
     @property
     def bootstrap(self) -> str:
         """The bootstrap address for clients on this machine."""
-        return address_text(self._advertised_host or "127.0.0.1", self._ports[self.upstream])
+        return host_and_port(self._advertised_host or "127.0.0.1", self._ports[self.upstream])
 
     @property
     def brokers(self) -> dict[Address, int]:

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.testkit.control.journal import MOST_BYTES, Journal
@@ -80,9 +79,7 @@ class ProxyServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._proxy.close(), self._loop).result()
         self._stop()
 

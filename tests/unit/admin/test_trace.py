@@ -23,7 +23,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
 from ottla.protocol.requests.frames import RequestHeader, encode_request_header, parse_request_header, response_prefix
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.api.callers import FEW, batch, produce
 from tests.memory_broker import MemoryBroker
 

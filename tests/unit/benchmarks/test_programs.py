@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testkit.usage import KINDS, command_line
+from lab.usage import KINDS, command_line
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
 PROGRAMS = sorted(FOLDER.glob("*.py"))

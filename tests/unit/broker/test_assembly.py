@@ -2,6 +2,7 @@
 
 import pytest
 
+from lab.metadata import alter_configs, change_security, create_internal_topic, create_topic, delete_topic
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.broker.costs import ROW_US
@@ -12,7 +13,6 @@ from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE, Con
 from ottla.protocol.internal_topics.security_records import ClientQuotaRecord
 from ottla.protocol.requests.frames import INITIAL_BYTES, LITTLE_BYTES
 from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.metadata import alter_configs, change_security, create_internal_topic, create_topic, delete_topic
 
 
 class Timer:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from lab.furnish import Size, furnish
+from lab.greedy import Fill, greedy
 from lab.simulation.charged import MOST_EVENT_US
 from ottla.broker.api.table import TABLE
 from ottla.broker.turns import Turns
@@ -9,9 +11,8 @@ from ottla.protocol.acls import ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
 from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
-from ottla.testkit.greedy import Fill, greedy
-from ottla.testkit.in_memory.furnish import Size, furnish, message
 from ottla.testkit.in_memory.schedule import START_MS
+from ottla.testkit.in_memory.wire import message
 from tests.memory_broker import MemoryBroker
 
 SIZE = Size(

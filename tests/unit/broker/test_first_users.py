@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.metadata import change_security
 from ottla.broker.config import Config, Listener
 from ottla.broker.server import Server
 from ottla.protocol.internal_topics.security_records import RemoveUserScramCredentialRecord
-from ottla.testkit.metadata import change_security
 
 # What Kafka 4.3.1 wrote for kafka-storage format --add-scram 'SCRAM-SHA-512=[name=alice,password=alice-secret]'
 # --add-scram 'SCRAM-SHA-256=[name="bob",iterations=8192,salt="MWx2NHBkbnc0ZndxN25vdGN4bTB5eTFrN3E=",password=bobs]'

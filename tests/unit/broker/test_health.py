@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from lab.metadata import create_topic
 from ottla.admin.health import health_routes
 from ottla.admin.serving import BrokerAdmin
 from ottla.admin.settings import AdminSettings
@@ -18,12 +19,11 @@ from ottla.broker.log.remaining import Remaining
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.server import Server, StartGivenUp
 from ottla.broker.storage import Storage
-from ottla.client.connection import AsyncConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.metadata import create_topic
+from tests.async_connection import AsyncConnection
 from tests.memory_broker import MemoryBroker
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.admin.web import Web

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.greedy import Fill, State, greedy
 from ottla.broker.api import join_group, sync_group
 from ottla.broker.api.context import Api, Request
 from ottla.broker.api.table import TABLE
@@ -16,8 +17,7 @@ from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
-from ottla.testkit.greedy import Fill, State, greedy
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.broker_stub import broker_of
 from tests.unit.broker.peer import Peer, echo
 from tests.unit.broker.test_large_requests import DELETE_GROUPS, delete_groups

@@ -23,7 +23,7 @@ from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.journal_routes import journal_routes
 from ottla.testkit.faults.plan import Plan
 from ottla.testkit.history.events import events
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.api.login_clients import Guest, lone_with_logins
 from tests.unit.admin.web import Web, request
 

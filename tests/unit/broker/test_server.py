@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
+from lab.metadata import create_topic
 from ottla.broker.config import Config, Listener
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.server import Server, run
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.metadata import create_topic
 from tests.timeout import EVENT_TIMEOUT_S
 
 

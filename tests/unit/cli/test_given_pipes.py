@@ -15,8 +15,8 @@ from ottla.cli.admin import token_or_exit
 from ottla.cli.client_properties import client_options
 from ottla.cli.main import main
 from ottla.cli.plan_file import read_plan
+from ottla.testkit.corpus.case import write_case
 from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
 from tests.irregular_files import KINDS, WORDS
 
 TOKEN = "0123456789abcdef" * 2

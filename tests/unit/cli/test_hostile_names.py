@@ -18,9 +18,8 @@ from ottla.printable import html_text, printable, shell_line, shell_word
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import NewRecord
 from ottla.protocol.requests import codec
-from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case import Case, write_case
 from ottla.testkit.corpus.producer import V1, Producer
-from ottla.testkit.corpus.write import write_case
 from ottla.testkit.kit.clients import Clients
 from ottla.testkit.kit.pool import BrokerPool
 from ottla.testkit.kit.wire import KafkaError

@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from ottla.cli.dump import command as dump_command
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.main import main
+from ottla.testkit.corpus.case import write_case
 from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
 
 CASE = "transactions-across-segments"
 FIRST = "00000000000000000000"

@@ -7,10 +7,11 @@ import threading
 
 import pytest
 
-from ottla.client.connection import AsyncConnection, BlockingConnection, Exchange
+from ottla.client.connection import BlockingConnection, Exchange
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec, frames
+from tests.async_connection import AsyncConnection
 from tests.wire.messages import framed_by_library
 
 SERVED = {ApiKey.API_VERSIONS: (0, 3), ApiKey.END_TXN: (0, 4), ApiKey.FIND_COORDINATOR: (0, 3)}

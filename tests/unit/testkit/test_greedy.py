@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
+from lab.greedy import Fill, State, greedy
 from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.protocol.requests.produce_wire import decode_produce_request
-from ottla.testkit.greedy import Fill, State, greedy
 
 COUNT = 100
 STATE = State(

@@ -8,7 +8,7 @@ from served import create, produce
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.timeout import EVENT_TIMEOUT_S
 
 

@@ -8,7 +8,7 @@ from served import Served, create
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from tests.timeout import EVENT_TIMEOUT_S
 
 

@@ -9,7 +9,7 @@ from served import Served, create, fetch, produce
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 from ottla.testkit.kit.admin import Admin
 from tests.timeout import EVENT_TIMEOUT_S
 

@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from lab.in_memory.disk import MemoryDisk
+from lab.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
@@ -16,9 +18,7 @@ from ottla.protocol.internal_topics.metadata_records import (
     ConfigRecord,
 )
 from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
-from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id
 
 
 def test_a_topic_named_like_the_metadata_log_is_refused(parts):

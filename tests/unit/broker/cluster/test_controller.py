@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.metadata import create_topic, reserve_producer_ids
 from ottla.broker.api import create_topics, delete_topics, metadata
 from ottla.broker.api.context import Request
 from ottla.broker.cluster import controller
@@ -15,7 +16,6 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
-from ottla.testkit.metadata import create_topic, reserve_producer_ids
 from tests.broker_stub import broker_of
 from tests.replies import message_of
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lab.metadata import run
 from ottla.broker.api import update_features
 from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
@@ -9,7 +10,6 @@ from ottla.broker.security.session import Session
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
-from ottla.testkit.metadata import run
 from tests.broker_stub import broker_of
 from tests.replies import message_of
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from lab.metadata import create_topic
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
@@ -32,7 +33,6 @@ from ottla.protocol.internal_topics.security_records import (
     UserScramCredentialRecord,
 )
 from ottla.protocol.records import iter_records
-from ottla.testkit.metadata import create_topic
 
 LEDGER, AUDIT = b"L" * 16, b"A" * 16
 OTHER_DIRECTORY = b"D" * 16

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.metadata import create_topic
 from ottla.broker.api.context import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config
@@ -12,8 +13,7 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.furnish import message
-from ottla.testkit.metadata import create_topic
+from ottla.testkit.in_memory.wire import message
 from tests.broker_stub import broker_of
 from tests.replies import message_of
 

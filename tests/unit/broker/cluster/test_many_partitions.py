@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from lab.metadata import create_internal_topic, create_topic, delete_topic
 from ottla.broker.ports import disk
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk
@@ -12,7 +13,6 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
-from ottla.testkit.metadata import create_internal_topic, create_topic, delete_topic
 
 
 class WatchedDisk(RealDisk):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.metadata import change_security
 from ottla.broker.cluster import controller
 from ottla.broker.cluster.controller import ACLS
 from ottla.protocol.internal_topics.security_records import (
@@ -15,7 +16,6 @@ from ottla.protocol.internal_topics.security_records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from ottla.testkit.metadata import change_security
 
 USER = UserScramCredentialRecord("alice", 2, b"SALT", b"STORED", b"SERVER", 8192)
 BY_USER_AND_ID = (("user", "alice"), ("client-id", None))

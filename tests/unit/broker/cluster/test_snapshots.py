@@ -9,6 +9,14 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from lab.metadata import (
+    add_partitions,
+    alter_configs,
+    change_security,
+    create_topic,
+    delete_topic,
+    reserve_producer_ids,
+)
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
@@ -32,14 +40,6 @@ from ottla.protocol.internal_topics.security_records import (
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
-)
-from ottla.testkit.metadata import (
-    add_partitions,
-    alter_configs,
-    change_security,
-    create_topic,
-    delete_topic,
-    reserve_producer_ids,
 )
 
 

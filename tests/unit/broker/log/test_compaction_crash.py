@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from lab.in_memory.disk import MemoryDisk
 from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
@@ -11,7 +12,6 @@ from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import Killed, PortCalls
 from ottla.testkit.scanner import scan_contents
 

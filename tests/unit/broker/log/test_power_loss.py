@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
+from lab.in_memory.disk import MemoryDisk
+from lab.in_memory.power import PowerLoss
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.retention import Retention
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import Killed, PortCalls
-from ottla.testkit.in_memory.power import PowerLoss
 from ottla.testkit.scanner import scan_partition
 
 LOG = f"{0:020d}.log"

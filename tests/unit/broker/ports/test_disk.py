@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.in_memory.disk import MemoryDisk
 from ottla.broker.costs import FILE_CALL_US, WRITE_FILE_US
 from ottla.broker.ports import syncs
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.kernel_syncs import KernelSyncs
 from ottla.broker.ports.locks import LockHeld
-from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from tests.timeout import EVENT_TIMEOUT_S
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from lab.metadata import create_internal_topic, create_topic, reserve_producer_ids
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
@@ -29,7 +30,6 @@ from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import is_flexible
 from ottla.protocol.requests.produced import check_produced_batch
-from ottla.testkit.metadata import create_internal_topic, create_topic, reserve_producer_ids
 from tests.broker_stub import broker_of
 
 STATE_TOPIC = "__transaction_state"

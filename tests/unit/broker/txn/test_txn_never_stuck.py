@@ -5,13 +5,13 @@ The kills between any two steps are in `test_txn_on_real_logs.py` and in the sim
 
 import pytest
 
+from lab.metadata import create_topic, delete_topic, update_features
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.txn import machine, state_manager
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.values import TransactionMarker
-from ottla.testkit.metadata import create_topic, delete_topic, update_features
 
 LEDGER = [("ledger", index) for index in range(4)]
 OUTCOMES = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.metadata import create_internal_topic, update_features
 from ottla.broker.api import produce
 from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate
@@ -16,7 +17,6 @@ from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.produce_wire import ProduceBody
-from ottla.testkit.metadata import create_internal_topic, update_features
 
 PRODUCE, TXN_OFFSET_COMMIT = 0, 28
 OFFSETS = ("__consumer_offsets", 1)  # where group "g" has its offsets

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
+from lab.metadata import change_security, create_internal_topic, create_topic, next_producer_id
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
 from ottla.broker.cluster.kraft_bootstrap import security_records
@@ -25,7 +26,6 @@ from ottla.protocol.internal_topics.security_records import (
     UserScramCredentialRecord,
 )
 from ottla.protocol.records import iter_records
-from ottla.testkit.metadata import change_security, create_internal_topic, create_topic, next_producer_id
 
 PROPERTIES = {
     "process.roles": "broker,controller",

@@ -8,11 +8,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from lab.metadata import change_security
 from ottla.broker.config import Config, Listener
 from ottla.broker.server import Server
 from ottla.cli.main import main
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord, ClientQuotaRecord
-from ottla.testkit.metadata import change_security
 from tests.unit.cli.kafka_directory import unpack
 
 HOLD = """

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from ottla.testkit.in_memory.disk import MemoryDisk
+from lab.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import Killed, PortCalls
 from tests.unit.broker.log.test_compaction_crash import contents, known, prepare_disk, restart, visible
 from tests.unit.cli.repair.test_command import DyingDisk, content, list_changes, run

@@ -9,7 +9,7 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.subject import subject_of
 from ottla.testkit.faults.error_reply import error_reply
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 
 REFUSED = ErrorCode.NOT_COORDINATOR
 SERVED = [(api.key, version) for api in TABLE.values() for version in range(api.min_version, api.max_version + 1)]

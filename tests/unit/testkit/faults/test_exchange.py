@@ -6,7 +6,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
 from ottla.testkit.faults.exchange import Exchange
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 
 
 def exchange(api_key, version, **fields):

@@ -7,7 +7,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import response_prefix
 from ottla.testkit.control.journal import Journal
-from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.wire import message
 
 K = ApiKey
 TOPIC_ID = uuid.UUID(int=7)

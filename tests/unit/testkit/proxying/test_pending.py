@@ -10,7 +10,7 @@ from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.fault import FaultError, parse_fault
 from ottla.testkit.proxying.pending import MOST_BYTES, MOST_REQUESTS, Pending, PendingRequest
-from ottla.testkit.proxying.plan import ProxyPlan
+from ottla.testkit.proxying.proxy import ProxyPlan
 
 
 def make_request(answer=None):

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from ottla.testkit.in_memory.disk import MemoryDisk
+from lab.in_memory.disk import MemoryDisk
+from lab.in_memory.power import PowerLoss
 from ottla.testkit.in_memory.ports import Killed, PortCalls
-from ottla.testkit.in_memory.power import PowerLoss
 
 
 def make_disk(seed=1):

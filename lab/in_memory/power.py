@@ -4,7 +4,7 @@ from enum import Enum
 from random import Random
 from typing import Final
 
-from ottla.testkit.in_memory.tree import Inode
+from lab.in_memory.tree import Inode
 
 PAGE_BYTES: Final = 4096
 

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from lab.greedy import State
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import NewRecord
-from ottla.protocol.requests import codec
-from ottla.testkit.greedy import State
+from ottla.testkit.in_memory.wire import message
 
 WIDE: Final = "wide"
 CREATED_AT_ONCE: Final = 500
@@ -43,21 +43,6 @@ class Size(NamedTuple):
     logs: int
     records: int
     start_ms: int
-
-
-def message(api_key: int, version: int, **fields: Any) -> Any:
-    """Build a request from plain values; rows of structs are dicts."""
-    return _build(codec.request_class(api_key), version, fields)
-
-
-def _build(data_class: Any, version: int, values: dict[str, Any]) -> Any:
-    filled = {}
-    for name, value in values.items():
-        field = data_class.fields[name]
-        if value is not None and field.is_array() and field.is_struct_array():
-            value = [_build(field.data_class, version, row) for row in value]
-        filled[name] = value
-    return data_class(version=version, **filled)
 
 
 def furnish(send: Send, pause: Callable[[], None], size: Size) -> State:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, TypeVar
 
+from lab.in_memory.disk_errors import DiskErrors
+from lab.in_memory.power import PowerLoss, left_by_pages, left_in_order
+from lab.in_memory.tree import Directory, Inode, Tree
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
 from ottla.broker.ports.disk import Buffer, Disk, Volume
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.ports.timed import ignore_cost
 from ottla.protocol.steps import Steps
-from ottla.testkit.in_memory.disk_errors import DiskErrors
 from ottla.testkit.in_memory.ports import Killed, PortCalls
-from ottla.testkit.in_memory.power import PowerLoss, left_by_pages, left_in_order
-from ottla.testkit.in_memory.tree import Directory, Inode, Tree
 
 T = TypeVar("T")
 R = TypeVar("R")
