@@ -8,11 +8,11 @@ from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.kraft_log import METADATA_SETTINGS
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
+from ottla.broker.config import Config, ConfigInForce
 from ottla.broker.config.option import DEFAULT
+from ottla.broker.config.principals import parse_super_users
 from ottla.broker.config.scram import parse_scram_users
-from ottla.broker.config.super_users import parse_super_users
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig, log_config
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.clock import Clock
@@ -24,9 +24,6 @@ from ottla.broker.turns import Turns
 from ottla.protocol.steps import Steps
 
 log = getLogger(__name__)
-
-MOST_INDEX_INTERVAL_BYTES = 256 * 1024
-"""The largest index interval: a lookup walks over the batches between two index entries, 4,000 of them at most."""
 
 
 class Storage:
@@ -64,7 +61,7 @@ class Storage:
             self._turns,
             logs.properties.node_id,
             lambda: self.new_uuid().bytes,
-            lambda own: _partition_settings(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
+            lambda own: log_config(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
             _internal_topics(config),
             config.num_partitions,
             config.transaction_version,
@@ -164,47 +161,6 @@ def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogManage
         file_delete_delay_ms=config.log_segment_delete_delay_ms,
         truncate_damaged=truncate_damaged,
     )
-
-
-def _partition_settings(config: Config, own: dict[str, str]) -> LogConfig:
-    topic = topic_config(config, own)
-    return LogConfig(
-        segment_bytes=topic.segment_bytes,
-        segment_ms=topic.segment_ms,
-        segment_index_bytes=topic.segment_index_bytes,
-        index_interval_bytes=min(topic.index_interval_bytes, MOST_INDEX_INTERVAL_BYTES),
-        max_message_bytes=topic.max_message_bytes,
-        log_append_time=topic.message_timestamp_type == "LogAppendTime",
-        timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
-        segment_jitter_ms=topic.segment_jitter_ms,
-        cleanup_compact="compact" in topic.cleanup_policy,
-        cleanup_delete="delete" in topic.cleanup_policy,
-        retention_ms=topic.retention_ms,
-        retention_bytes=topic.retention_bytes,
-        file_delete_delay_ms=topic.file_delete_delay_ms,
-        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
-        min_compaction_lag_ms=topic.min_compaction_lag_ms,
-        max_compaction_lag_ms=topic.max_compaction_lag_ms,
-        delete_retention_ms=topic.delete_retention_ms,
-        flush_messages=topic.flush_messages,
-        compression_type=topic.compression_type,
-        compression_level=_compression_level(topic),
-        producer_id_expiration_ms=config.producer_id_expiration_ms,
-        refuse_sequence_reuse=config.transaction_sequence_reuse_refuse,
-    )
-
-
-def _compression_level(topic: TopicConfig) -> int | None:
-    """Return the level for the topic's codec, or None for the codec's default, or if the codec has no levels."""
-    match topic.compression_type:
-        case "gzip":
-            return int(topic.compression_gzip_level) if topic.compression_gzip_level != "-1" else None
-        case "lz4":
-            return topic.compression_lz4_level
-        case "zstd":
-            return topic.compression_zstd_level
-    return None
 
 
 def _metadata_settings(config: Config) -> LogConfig:

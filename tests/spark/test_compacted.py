@@ -44,7 +44,7 @@ def clean(root, broker, rounds):
     disk = Disk(2_000)
     manager = LogManager(disk, broker.clock, broker.turns, LogManagerConfig(str(root)))
     manager.open()
-    settings = LogConfig(cleanup_compact=True, min_cleanable_dirty_ratio=0.0, delete_retention_ms=1_000)
+    settings = LogConfig(cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.0, delete_retention_ms=1_000)
     partitions = [manager.open_partition(TOPIC, index, TOPIC_ID, 0, settings) for index in range(PARTITIONS)]
     for _ in range(rounds):
         broker.clock.ms += 2_000

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.broker.config import Config
-from ottla.broker.config.oauth import UNSECURED, unsecured_settings
+from ottla.broker.config.oauth import UNSECURED, token_validator, unsecured_settings
 from ottla.broker.config.sasl import SaslSettings, sasl_settings
 from ottla.broker.security.hashed import HashedPasswords
 from ottla.broker.security.jwks import Jwks, KeyFetchContext
@@ -66,7 +66,7 @@ class Logins:
 
     def _tokens_of(self, listener_name: str, around: KeyFetchContext) -> Tokens:
         oauth = self._settings.oauth
-        if oauth.validator == UNSECURED:
+        if token_validator(oauth) == UNSECURED:
             log.warning(
                 "Listener %s accepts unsigned tokens of OAUTHBEARER: a client can log in as any user", listener_name
             )

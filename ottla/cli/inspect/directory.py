@@ -98,12 +98,13 @@ class Directory:
         key = checkpoints.parse_directory_name(name) or ("", 0)
         topic = self.image.topics.get(key[0])
         if topic is None:
-            return LogConfig(cleanup_compact=key[0] in INTERNAL_TOPICS or key in self._compacted)
-        compact = "compact" in topic.configs.get("cleanup.policy", "") or topic.internal
+            compact = key[0] in INTERNAL_TOPICS or key in self._compacted
+            return LogConfig(cleanup_policy="compact" if compact else "delete")
+        policy = "compact" if topic.internal else topic.configs.get("cleanup.policy", "delete")
         interval = topic.configs.get("index.interval.bytes", "")
         if interval.isdigit():
-            return LogConfig(cleanup_compact=compact, index_interval_bytes=int(interval))
-        return LogConfig(cleanup_compact=compact)
+            return LogConfig(cleanup_policy=policy, index_interval_bytes=int(interval))
+        return LogConfig(cleanup_policy=policy)
 
     def read_metadata(self, now_ms: int) -> None:
         """Replay `__cluster_metadata-0` from its newest snapshot on. Unreadable data is added to `problems`."""

@@ -29,7 +29,7 @@ LATER_MS = 2_000
 KEPT_SUFFIXES = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
 SETTINGS = LogConfig(
     segment_bytes=SEGMENT_BYTES,
-    cleanup_compact=True,
+    cleanup_policy="compact,delete",
     min_cleanable_dirty_ratio=0.0,
     delete_retention_ms=DELETE_RETENTION_MS,
 )

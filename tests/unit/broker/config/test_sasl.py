@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.broker.config import ConfigError, from_environment, from_flags, jaas_file_of, load_config
+from ottla.broker.config.oauth import token_validator
 from ottla.broker.config.sasl import sasl_settings
 
 LISTENERS = "listeners=INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2"
@@ -45,8 +46,9 @@ def test_mechanism_options_override_listener_options_and_general_ones():
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     )
     assert found.max_reauth_ms == {"SCRAM-SHA-256": 2000, "SCRAM-SHA-512": 3000}
-    assert (found.oauth.expected_issuer, found.oauth.clock_skew_seconds) == ("own", 7)
-    assert found.oauth.validator == "OAuthBearerValidatorCallbackHandler"
+    oauth = found.oauth
+    assert (oauth.sasl_oauthbearer_expected_issuer, oauth.sasl_oauthbearer_clock_skew_seconds) == ("own", 7)
+    assert token_validator(oauth) == "OAuthBearerValidatorCallbackHandler"
 
 
 def test_variables_of_kafkas_image_are_read():

@@ -20,7 +20,7 @@ TOPIC_ID = bytes(range(16))
 SETTINGS = LogConfig(
     segment_bytes=900,
     index_interval_bytes=200,
-    cleanup_compact=True,
+    cleanup_policy="compact,delete",
     min_cleanable_dirty_ratio=0.0,
     delete_retention_ms=1,
 )

@@ -1,0 +1,129 @@
+"""Configs as other parts of the system show them: the rows of DescribeConfigs, and values in logs and traces. pure
+
+Source: `DescribeConfigsResponse`, `KafkaConfig.loggableValue` and `Password.HIDDEN` of Kafka 4.3.1.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
+from ottla.broker.config.dynamic import CHANGEABLE, DYNAMIC_OPTIONS, dynamic_option
+from ottla.broker.config.kept import GROUP_OPTIONS
+from ottla.broker.config.option import (
+    DEFAULT,
+    DEFAULT_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    GROUP_CONFIG,
+    HIDDEN,
+    STATIC_BROKER_CONFIG,
+    TOPIC_CONFIG,
+    Kind,
+    Option,
+    value_text,
+)
+from ottla.broker.config.topic import TOPIC_OPTIONS
+
+Synonym = tuple[str, str | None, int]
+"""(name, value, source)."""
+
+
+class ConfigEntry(NamedTuple):
+    """A config with its source. The first of the `synonyms` is the one in force.
+
+    A sensitive config has no value.
+    """
+
+    name: str
+    value: str | None
+    source: int
+    kind: Kind
+    read_only: bool
+    meaning: str
+    synonyms: tuple[Synonym, ...]
+    sensitive: bool = False
+
+
+def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
+    """Return the sources of an option's value: (name, value, source), the one in force first; secrets have no value."""
+    key, static = option.key, config.static or config
+    found: list[Synonym] = [(key, layer[key], source) for source, layer in config.dynamic if key in layer]
+    if static.origin(key) != DEFAULT:
+        found.append((key, value_text(getattr(static, option.attribute)), STATIC_BROKER_CONFIG))
+    found.append((key, value_text(option.default), DEFAULT_CONFIG))
+    return tuple((key, None if option.is_secret else value, source) for _, value, source in found)
+
+
+def describe_broker(config: Config) -> Iterator[ConfigEntry]:
+    """Yield every option as DescribeConfigs shows it for a broker, and the other dynamic configs. This is a generator,
+    because there may be many thousands."""
+    for option in BROKER_OPTIONS:
+        synonyms = broker_synonyms(config, option)
+        _, value, source = synonyms[0]
+        read_only = option.key not in CHANGEABLE
+        yield ConfigEntry(
+            option.key, value, source, option.kind, read_only, option.meaning, synonyms, sensitive=option.is_secret
+        )
+    layers = [layer for _, layer in config.dynamic]
+    others = sorted({key for layer in layers for key in layer} - {option.key for option in BROKER_OPTIONS})
+    for key in others:
+        found = tuple((key, layer[key], source) for source, layer in config.dynamic if key in layer)
+        kept = DYNAMIC_OPTIONS.get(key)
+        default = () if kept is None else ((key, value_text(kept.default), DEFAULT_CONFIG),)
+        yield _of_dynamic(key, (*found, *default))
+
+
+def describe_cluster(config: Config) -> Iterator[ConfigEntry]:
+    """Yield the configs set for every broker of the cluster."""
+    for source, layer in config.dynamic:
+        if source == DYNAMIC_DEFAULT_BROKER_CONFIG:
+            for key, text in sorted(layer.items()):
+                yield _of_dynamic(key, ((key, text, source),))
+
+
+def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
+    option = dynamic_option(key)
+    _, value, source = synonyms[0]
+    if option is None or option.is_secret:  # a plugin's config may be a password
+        hidden = tuple((name, None, level) for name, _, level in synonyms)
+        kind, meaning = (Kind.UNKNOWN, "Kept, not acted on.") if option is None else (option.kind, option.described)
+        return ConfigEntry(key, None, source, kind, option is None, meaning, hidden, sensitive=True)
+    return ConfigEntry(key, value, source, option.kind, False, option.described, synonyms)
+
+
+def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Yield every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the
+    default."""
+    entries = []
+    for option in TOPIC_OPTIONS:
+        synonyms: list[Synonym] = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
+        synonym = OPTION_OF_KEY.get(option.broker)
+        if synonym is not None:
+            synonyms += broker_synonyms(config, synonym)
+        else:
+            synonyms.append((option.broker or option.key, value_text(option.default), DEFAULT_CONFIG))
+        _, value, source = synonyms[0]
+        entries.append(ConfigEntry(option.key, value, source, option.kind, False, option.described, tuple(synonyms)))
+    return entries
+
+
+def describe_group(own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every config of a group as DescribeConfigs shows it: the group's own value, then the default."""
+    entries = []
+    for key, option in GROUP_OPTIONS.items():
+        default = (option.broker or key, value_text(option.default), DEFAULT_CONFIG)
+        synonyms = ((key, own[key], GROUP_CONFIG), default) if key in own else (default,)
+        _, value, source = synonyms[0]
+        entries.append(ConfigEntry(key, value, source, option.kind, False, option.described, synonyms))
+    return entries
+
+
+_PLAIN: Final = frozenset(
+    option.key
+    for option in (*BROKER_OPTIONS, *DYNAMIC_OPTIONS.values(), *TOPIC_OPTIONS, *GROUP_OPTIONS.values())
+    if not option.is_secret
+)
+
+
+def loggable_value(name: str, value: str | None) -> str | None:
+    """Return the value of a config of any resource, or `HIDDEN` in its place."""
+    return value if value is None or name in _PLAIN else HIDDEN
