@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.broker.config.option import (
     DEFAULT,
+    DYNAMIC,
     INT32_MAX,
     INT64_MAX,
     Kind,
@@ -18,8 +19,9 @@ from ottla.broker.config.option import (
     boolean,
     int32,
     int64,
+    items,
+    number,
     options_of,
-    ratio,
     text,
 )
 from ottla.broker.config.server import ServerConfig
@@ -37,38 +39,29 @@ class Config(ServerConfig):
     # Topics and logs.
     auto_create_topics_enable: bool = boolean(True, "Whether a Metadata request creates the topics that it names.")
     num_partitions: int = int32(1, "Partitions of a topic that is created without a number of partitions.", at_least=1)
-    message_max_bytes: int = int32(1048588, "The largest record batch, as compressed.", dynamic=True)
+    message_max_bytes: int = int32(1048588, "The largest record batch, as compressed.", DYNAMIC)
     max_decompressed_message_bytes: int = int32(
         33554432, "Ottla's own: the largest record batch after decompression.", at_least=1024
     )
-    log_segment_bytes: int = int32(
-        1073741824, "The size at which a log segment is closed.", at_least=1048576, dynamic=True
-    )
+    log_segment_bytes: int = int32(1073741824, "The size at which a log segment is closed.", DYNAMIC, at_least=1048576)
     log_roll_ms: int = int64(
-        7 * _DAY_MS,
-        "The age at which a log segment is closed.",
-        at_least=1,
-        also={"log.roll.hours": _HOUR_MS},
-        dynamic=True,
+        7 * _DAY_MS, "The age at which a log segment is closed.", DYNAMIC, at_least=1, also={"log.roll.hours": _HOUR_MS}
     )
     log_roll_jitter_ms: int = int64(
         0,
         "The longest random time by which a segment is closed earlier.",
+        DYNAMIC,
         also={"log.roll.jitter.hours": _HOUR_MS},
-        dynamic=True,
     )
     log_retention_ms: int = int64(
         7 * _DAY_MS,
         "The age at which a segment is deleted; -1 keeps it.",
+        DYNAMIC,
         at_least=-1,
         also={"log.retention.minutes": 60_000, "log.retention.hours": _HOUR_MS},
-        dynamic=True,
     )
     log_retention_bytes: int = int64(
-        -1,
-        "The size of a log above which its oldest segments are deleted; -1 keeps them.",
-        at_least=-(2**63),
-        dynamic=True,
+        -1, "The size of a log above which its oldest segments are deleted; -1 keeps them.", DYNAMIC, at_least=-(2**63)
     )
     metadata_log_segment_bytes: int = int32(
         1073741824, "The size at which a segment of the metadata log is closed.", at_least=8388608
@@ -94,38 +87,35 @@ class Config(ServerConfig):
         300000, "How often the broker looks for segments to delete.", at_least=1
     )
     compression_type: str = text(
-        "producer",
-        "The codec of batches on disk; producer keeps the codec of the producer.",
-        one_of=_CODECS,
-        dynamic=True,
+        "producer", "The codec of batches on disk; producer keeps the codec of the producer.", DYNAMIC, one_of=_CODECS
     )
     compression_gzip_level: str = text(
-        "-1", "The compression level of gzip.", one_of=_GZIP_LEVELS, kind=Kind.INT, dynamic=True
+        "-1", "The compression level of gzip.", DYNAMIC, one_of=_GZIP_LEVELS, kind=Kind.INT
     )
-    compression_lz4_level: int = int32(9, "The compression level of lz4.", at_least=1, at_most=17, dynamic=True)
-    compression_zstd_level: int = int32(3, "The compression level of zstd.", at_least=-131072, at_most=22, dynamic=True)
-    log_index_interval_bytes: int = int32(4096, "The bytes of log for each entry of the offset index.", dynamic=True)
-    log_index_size_max_bytes: int = int32(10485760, "The largest size of an index file.", at_least=4, dynamic=True)
+    compression_lz4_level: int = int32(9, "The compression level of lz4.", DYNAMIC, at_least=1, at_most=17)
+    compression_zstd_level: int = int32(3, "The compression level of zstd.", DYNAMIC, at_least=-131072, at_most=22)
+    log_index_interval_bytes: int = int32(4096, "The bytes of log for each entry of the offset index.", DYNAMIC)
+    log_index_size_max_bytes: int = int32(10485760, "The largest size of an index file.", DYNAMIC, at_least=4)
     log_segment_delete_delay_ms: int = int64(
-        60000, "The time that files of deleted segments and topics stay on disk.", dynamic=True
+        60000, "The time that files of deleted segments and topics stay on disk.", DYNAMIC
     )
     log_message_timestamp_type: str = text(
         "CreateTime",
         "The clock of record timestamps: the producer's (CreateTime) or the broker's.",
+        DYNAMIC,
         one_of=("CreateTime", "LogAppendTime"),
-        dynamic=True,
     )
     log_message_timestamp_before_max_ms: int = int64(
-        INT64_MAX, "The most by which a record's time may be before the broker's.", dynamic=True
+        INT64_MAX, "The most by which a record's time may be before the broker's.", DYNAMIC
     )
     log_message_timestamp_after_max_ms: int = int64(
-        _HOUR_MS, "The most by which a record's time may be after the broker's.", dynamic=True
+        _HOUR_MS, "The most by which a record's time may be after the broker's.", DYNAMIC
     )
     log_flush_interval_messages: int = int64(
         INT64_MAX,
         "The records after which a log is synced; with 1 a record is on disk before it is acknowledged.",
+        DYNAMIC,
         at_least=1,
-        dynamic=True,
     )
     log_dir_failure_exit: bool = boolean(
         True,
@@ -142,31 +132,25 @@ class Config(ServerConfig):
     )
 
     # Compaction.
-    log_cleanup_policy: str = text(
-        "delete", "What is done with old segments.", kind=Kind.LIST, one_of=("compact", "delete"), dynamic=True
-    )
+    log_cleanup_policy: str = items("delete", "What is done with old segments.", DYNAMIC, one_of=("compact", "delete"))
     log_cleaner_enable: bool = boolean(True, "Whether logs are compacted.")
-    log_cleaner_backoff_ms: int = int64(
-        15000, "How often the broker looks for logs to compact.", at_least=1, dynamic=True
-    )
+    log_cleaner_backoff_ms: int = int64(15000, "How often the broker looks for logs to compact.", DYNAMIC, at_least=1)
     log_cleaner_dedupe_buffer_size: int = int64(
         134217728,
         "The memory for the keys of the log that is being compacted; Ottla needs 200 bytes for each key.",
+        DYNAMIC,
         at_least=1048576,
-        dynamic=True,
     )
-    log_cleaner_min_cleanable_ratio: float = ratio(
-        0.5, "The dirty ratio from which on a log is compacted.", dynamic=True
-    )
-    log_cleaner_min_compaction_lag_ms: int = int64(0, "The age below which a record is not compacted.", dynamic=True)
+    log_cleaner_min_cleanable_ratio: float = number(0.5, "The dirty ratio from which on a log is compacted.", DYNAMIC)
+    log_cleaner_min_compaction_lag_ms: int = int64(0, "The age below which a record is not compacted.", DYNAMIC)
     log_cleaner_max_compaction_lag_ms: int = int64(
-        INT64_MAX, "The age above which a record must be compacted.", at_least=1, dynamic=True
+        INT64_MAX, "The age above which a record must be compacted.", DYNAMIC, at_least=1
     )
-    log_cleaner_delete_retention_ms: int = int64(_DAY_MS, "How long a compacted log keeps tombstones.", dynamic=True)
+    log_cleaner_delete_retention_ms: int = int64(_DAY_MS, "How long a compacted log keeps tombstones.", DYNAMIC)
 
     # Producers and transactions.
     producer_id_expiration_ms: int = int32(
-        _DAY_MS, "The time after which a partition forgets an idle producer.", at_least=1, dynamic=True
+        _DAY_MS, "The time after which a partition forgets an idle producer.", DYNAMIC, at_least=1
     )
     producer_id_expiration_check_interval_ms: int = int32(
         600000, "How often partitions look for expired producers.", at_least=1
@@ -184,7 +168,7 @@ class Config(ServerConfig):
         3600000, "How often the broker looks for expired transactional ids.", at_least=1
     )
     transaction_partition_verification_enable: bool = boolean(
-        True, "Whether a partition verifies transactional writes with the coordinator.", dynamic=True
+        True, "Whether a partition verifies transactional writes with the coordinator.", DYNAMIC
     )
     transaction_sequence_reuse_refuse: bool = boolean(
         True,

@@ -14,16 +14,16 @@ from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
 from ottla.broker.config.kept import KEPT_OPTIONS, THROTTLE_OPTIONS
 from ottla.broker.config.listener_options import LISTENER_OPTIONS, LISTENER_PREFIX, of_listener
 from ottla.broker.config.listeners import parse_connections_per_ip
-from ottla.broker.config.option import DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, Option
+from ottla.broker.config.option import DYNAMIC, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, LISTENER, Option
 from ottla.broker.config.unknown import IGNORED_KEYS
 
 CLUSTER_RESOURCE: Final = ""
 """The name of the resource whose configs are for every broker."""
 
 # Kafka's listeners, SASL, plugins and log directories are dynamic too.
-CHANGEABLE: Final = {option.key: option for option in BROKER_OPTIONS if option.dynamic and not option.per_listener}
+CHANGEABLE: Final = {option.key: option for option in BROKER_OPTIONS if option.scope == DYNAMIC}
 DYNAMIC_OPTIONS: Final = {option.key: option for option in (*KEPT_OPTIONS, *THROTTLE_OPTIONS)} | CHANGEABLE
-_SECURITY: Final = frozenset(option.key for option in BROKER_OPTIONS if option.dynamic and option.per_listener)
+_SECURITY: Final = frozenset(option.key for option in BROKER_OPTIONS if option.scope == DYNAMIC | LISTENER)
 _OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 
@@ -54,7 +54,7 @@ def dynamic_option(key: str) -> Option | None:
     """Return the dynamic option of a key."""
     named = of_listener(key)
     option = DYNAMIC_OPTIONS.get(key) if named is None else LISTENER_OPTIONS.get(named[1])
-    return option if option is not None and option.dynamic else None
+    return option if option is not None and DYNAMIC in option.scope else None
 
 
 def _overrides_problem(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.config.option import INT64_MAX, Kind, boolean, int32, int64, options_of, ratio, text
+from ottla.broker.config.option import DYNAMIC, INT64_MAX, Kind, boolean, int32, int64, number, options_of, text
 
 DOUBLE_MAX: Final = 1.7976931348623157e308
 _THREADS: Final = "The number of threads; Ottla serves with one."
@@ -39,11 +39,9 @@ class KeptConfig:
     group_coordinator_cached_buffer_max_bytes: int = int32(1048588, "Ottla has no such buffer.", at_least=524288)
     group_share_assignment_interval_ms: int = int32(1000, _GROUPS)
     group_streams_assignment_interval_ms: int = int32(1000, _GROUPS)
-    log_cleaner_io_buffer_load_factor: float = ratio(0.9, "Ottla has no such buffer.")
+    log_cleaner_io_buffer_load_factor: float = number(0.9, "Ottla has no such buffer.")
     log_cleaner_io_buffer_size: int = int32(524288, "Ottla has no such buffer.")
-    log_cleaner_io_max_bytes_per_second: float = text(
-        DOUBLE_MAX, "Ottla has no such limit.", kind=Kind.DOUBLE, at_most=DOUBLE_MAX
-    )
+    log_cleaner_io_max_bytes_per_second: float = number(DOUBLE_MAX, "Ottla has no such limit.", at_most=DOUBLE_MAX)
     log_cleaner_threads: int = int32(1, _THREADS)
     log_flush_interval_ms: int = int64(INT64_MAX, "The time after which a log is synced.")
     log_local_retention_bytes: int = int64(-2, _REMOTE, at_least=-2)
@@ -99,8 +97,8 @@ class GroupConfig:
     streams_num_standby_replicas: int = int32(0, _GROUPS, at_most=2)
 
 
-KEPT_OPTIONS: Final = options_of(KeptConfig, dynamic=True, acted_on=False)
-THROTTLE_OPTIONS: Final = options_of(ThrottleConfig, dynamic=True, acted_on=False)
+KEPT_OPTIONS: Final = options_of(KeptConfig, scope=DYNAMIC, acted_on=False)
+THROTTLE_OPTIONS: Final = options_of(ThrottleConfig, scope=DYNAMIC, acted_on=False)
 GROUP_OPTIONS: Final = {
     # Kafka's brokers have a default for each number.
     option.key: dataclasses.replace(option, broker=f"group.{option.key}" if option.kind is Kind.INT else "")

@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
 from ottla.broker.config.jaas import parse_jaas
-from ottla.broker.config.option import Kind, Option
+from ottla.broker.config.option import LISTENER, MECHANISM, Kind, Option
 
 LISTENER_PREFIX: Final = "listener.name."
 MODULES: Final = {
@@ -26,11 +26,11 @@ MODULES: Final = {
 JAAS: Final = "sasl.jaas.config"
 _CLIENT_AUTH: Final = "ssl.client.auth"
 TLS_OPTIONS: Final = {option.key: option for option in BROKER_OPTIONS if option.key.startswith("ssl.")}
-_OF_LISTENER: Final = {option.key: option for option in BROKER_OPTIONS if option.per_listener}
+_OF_LISTENER: Final = {option.key: option for option in BROKER_OPTIONS if LISTENER in option.scope}
 
 
 def _options_of(mechanism: str) -> dict[str, Option]:
-    return {f"{mechanism.lower()}.{option.key}": option for option in BROKER_OPTIONS if option.per_mechanism}
+    return {f"{mechanism.lower()}.{option.key}": option for option in BROKER_OPTIONS if MECHANISM in option.scope}
 
 
 def _jaas_option(mechanism: str) -> Option:

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Flag, IntEnum, auto
 from typing import Any, Final, NamedTuple
 
 INT32_MAX: Final = 2**31 - 1
@@ -56,6 +56,21 @@ HIDDEN: Final = "[hidden]"
 """`Password.HIDDEN` of Kafka."""
 
 
+class Scope(Flag):
+    """Ways to set an option besides at the start for the whole broker."""
+
+    DYNAMIC = auto()
+    """While the broker runs. With LISTENER: only for one listener."""
+    LISTENER = auto()
+    """For one listener."""
+    MECHANISM = auto()
+    """For one SASL mechanism of a listener."""
+
+
+START: Final = Scope(0)
+DYNAMIC, LISTENER, MECHANISM = Scope
+
+
 class Setting(NamedTuple):
     """A key with its given text."""
 
@@ -71,8 +86,6 @@ class Option:
     `attribute` is the field that holds it, `key` Kafka's name: the same with dots. `also` are other keys for the same
     value, each with the factor for its number. A topic option may name the `broker` option that is its default.
 
-    A `dynamic` option can change while the broker runs; one that is also `per_listener` only for a single listener. A
-    `per_listener` option can be set for one listener, a `per_mechanism` option for one SASL mechanism of a listener.
     An option that is not `acted_on` is kept and shown, but has no effect.
 
     `read` replaces the rules of the kind. `check` gets a value that follows these rules. Both raise ValueError with the
@@ -83,14 +96,12 @@ class Option:
     kind: Kind
     default: Any
     meaning: str
+    scope: Scope = START
     at_least: float = 0
     at_most: float = 0
     one_of: tuple[str, ...] = ()
     also: Mapping[str, int] = dataclasses.field(default_factory=dict)
     broker: str = ""
-    dynamic: bool = False
-    per_listener: bool = False
-    per_mechanism: bool = False
     acted_on: bool = True
     read: Callable[[str], Any] | None = None
     check: Callable[[str], object] | None = None
@@ -192,28 +203,32 @@ def value_text(value: object) -> str:
 # return `Any` because the field's annotation has the type.
 
 
-def int32(default: int, meaning: str, *, at_least: int = 0, at_most: int = INT32_MAX, **more: Any) -> Any:
-    return option_field(Option("", Kind.INT, default, meaning, at_least=at_least, at_most=at_most, **more))
+def int32(default: int, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.INT, default, meaning, scope, **{"at_most": INT32_MAX, **more}))
 
 
-def int64(default: int, meaning: str, *, at_least: int = 0, at_most: int = INT64_MAX, **more: Any) -> Any:
-    return option_field(Option("", Kind.LONG, default, meaning, at_least=at_least, at_most=at_most, **more))
+def int64(default: int, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.LONG, default, meaning, scope, **{"at_most": INT64_MAX, **more}))
 
 
-def ratio(default: float, meaning: str, **more: Any) -> Any:
-    return option_field(Option("", Kind.DOUBLE, default, meaning, at_least=0, at_most=1, **more))
+def number(default: float, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.DOUBLE, default, meaning, scope, **{"at_most": 1, **more}))
 
 
-def boolean(default: bool, meaning: str, **more: Any) -> Any:
-    return option_field(Option("", Kind.BOOLEAN, default, meaning, **more))
+def boolean(default: bool, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.BOOLEAN, default, meaning, scope, **more))
 
 
-def text(default: object, meaning: str, *, kind: Kind = Kind.STRING, **more: Any) -> Any:
-    return option_field(Option("", kind, default, meaning, **more))
+def text(default: str, meaning: str, scope: Scope = START, *, kind: Kind = Kind.STRING, **more: Any) -> Any:
+    return option_field(Option("", kind, default, meaning, scope, **more))
 
 
-def password(meaning: str, **more: Any) -> Any:
-    return option_field(Option("", Kind.PASSWORD, "", meaning, **more))
+def items(default: object, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.LIST, default, meaning, scope, **more))
+
+
+def password(meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.PASSWORD, "", meaning, scope, **more))
 
 
 def option_field(option: Option) -> Any:

@@ -18,7 +18,18 @@ from ottla.broker.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
-from ottla.broker.config.option import INT32_MAX, Kind, boolean, int32, int64, password, text
+from ottla.broker.config.option import (
+    DYNAMIC,
+    INT32_MAX,
+    LISTENER,
+    MECHANISM,
+    boolean,
+    int32,
+    int64,
+    items,
+    password,
+    text,
+)
 from ottla.broker.config.principals import parse_principal_rules, parse_super_users
 from ottla.broker.config.scram import parse_scram_users
 
@@ -64,21 +75,17 @@ class ServerConfig:
         "SCRAM-SHA-512=[name=alice,password=alice-secret], comma separated.",
         check=parse_scram_users,
     )
-    process_roles: str = text(
-        "broker", "Must contain broker, which is the controller as well.", kind=Kind.LIST, check=_check_roles
-    )
-    listeners: tuple[Listener, ...] = text(
+    process_roles: str = items("broker", "Must contain broker, which is the controller as well.", check=_check_roles)
+    listeners: tuple[Listener, ...] = items(
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),
         f"Where to listen: {LISTENER_RANGE}. An empty host is every interface (Kafka's default), port 0 a free port. "
         "Names and ports must differ. A client receives the address of the listener that it has connected to.",
-        kind=Kind.LIST,
         read=parse_listeners,
     )
-    advertised_listeners: tuple[Listener, ...] = text(
+    advertised_listeners: tuple[Listener, ...] = items(
         (),
         "The addresses that clients connect to, by listener name, if they differ from listeners. Clients of a listener "
         "that is not in the list receive no broker address.",
-        kind=Kind.LIST,
         read=parse_listeners,
     )
     controller_listener_names: str = text(
@@ -111,20 +118,19 @@ class ServerConfig:
         INT32_MAX,
         "The most connections; others wait until one ends. Connections have the file descriptors that logs leave (half "
         "of the process's limit, less 96); the broker closes connections beyond that number.",
-        dynamic=True,
+        DYNAMIC,
     )
     max_connections_per_ip: int = int32(
-        INT32_MAX, "The most connections from one IP address; further ones are closed.", dynamic=True
+        INT32_MAX, "The most connections from one IP address; further ones are closed.", DYNAMIC
     )
-    max_connections_per_ip_overrides: str = text(
+    max_connections_per_ip_overrides: str = items(
         "",
         "The most connections from single addresses or host names: HOST:NUMBER, comma separated.",
-        kind=Kind.LIST,
-        dynamic=True,
+        DYNAMIC,
         check=parse_connections_per_ip,
     )
     max_connection_creation_rate: int = int32(
-        INT32_MAX, "The most new connections in a second; further ones wait.", dynamic=True
+        INT32_MAX, "The most new connections in a second; further ones wait.", DYNAMIC
     )
     quota_window_num: int = int32(11, "The number of samples that client quotas are measured over.", at_least=1)
     quota_window_size_seconds: int = int32(1, "The duration of each sample of client quotas.", at_least=1)
@@ -142,67 +148,52 @@ class ServerConfig:
     ssl_keystore_type: str = text(
         "JKS",
         "The format of the keystore. With JKS the file must be PKCS12, which Java reads too; real JKS is not read.",
+        DYNAMIC | LISTENER,
         one_of=STORES,
-        dynamic=True,
-        per_listener=True,
     )
-    ssl_keystore_location: str = text(
-        "", "The file with the broker's key and certificates.", dynamic=True, per_listener=True
-    )
-    ssl_keystore_password: str = password("The password of a PKCS12 keystore.", dynamic=True, per_listener=True)
+    ssl_keystore_location: str = text("", "The file with the broker's key and certificates.", DYNAMIC | LISTENER)
+    ssl_keystore_password: str = password("The password of a PKCS12 keystore.", DYNAMIC | LISTENER)
     ssl_key_password: str = password(
-        "The password of the key in a PEM file or in ssl.keystore.key.", dynamic=True, per_listener=True
+        "The password of the key in a PEM file or in ssl.keystore.key.", DYNAMIC | LISTENER
     )
-    ssl_keystore_key: str = password(
-        "The broker's private key as PEM (PKCS 8), instead of a file.", dynamic=True, per_listener=True
-    )
+    ssl_keystore_key: str = password("The broker's private key as PEM (PKCS 8), instead of a file.", DYNAMIC | LISTENER)
     ssl_keystore_certificate_chain: str = password(
-        "The certificate chain as PEM, the broker's own first.", dynamic=True, per_listener=True
+        "The certificate chain as PEM, the broker's own first.", DYNAMIC | LISTENER
     )
     ssl_truststore_type: str = text(
-        "JKS", "The format of the truststore, as for ssl.keystore.type.", one_of=STORES, dynamic=True, per_listener=True
+        "JKS", "The format of the truststore, as for ssl.keystore.type.", DYNAMIC | LISTENER, one_of=STORES
     )
     ssl_truststore_location: str = text(
-        "",
-        "The file with the CA certificates that client certificates are checked against.",
-        dynamic=True,
-        per_listener=True,
+        "", "The file with the CA certificates that client certificates are checked against.", DYNAMIC | LISTENER
     )
-    ssl_truststore_password: str = password("The password of a PKCS12 truststore.", dynamic=True, per_listener=True)
-    ssl_truststore_certificates: str = password(
-        "The CA certificates as PEM, instead of a file.", dynamic=True, per_listener=True
-    )
+    ssl_truststore_password: str = password("The password of a PKCS12 truststore.", DYNAMIC | LISTENER)
+    ssl_truststore_certificates: str = password("The CA certificates as PEM, instead of a file.", DYNAMIC | LISTENER)
     ssl_client_auth: str = text(
-        "none", "Whether clients present a certificate.", one_of=("none", "requested", "required"), per_listener=True
+        "none", "Whether clients present a certificate.", LISTENER, one_of=("none", "requested", "required")
     )
     ssl_principal_mapping_rules: str = text(
         "DEFAULT",
         "How the name in a client's certificate becomes the user of ACLs and quotas: RULE:PATTERN/REPLACEMENT/[L|U], "
         "comma separated. The first rule that matches the name is applied. DEFAULT takes the whole name.",
-        per_listener=True,
+        LISTENER,
         check=parse_principal_rules,
     )
-    ssl_enabled_protocols: str = text(
-        "TLSv1.2,TLSv1.3",
-        "The TLS versions that clients may use.",
-        kind=Kind.LIST,
-        one_of=("TLSv1.2", "TLSv1.3"),
-        per_listener=True,
+    ssl_enabled_protocols: str = items(
+        "TLSv1.2,TLSv1.3", "The TLS versions that clients may use.", LISTENER, one_of=("TLSv1.2", "TLSv1.3")
     )
-    ssl_cipher_suites: str = text(
+    ssl_cipher_suites: str = items(
         "",
         "The cipher suites of TLS 1.2, by their names in Java or OpenSSL; empty: OpenSSL's default. All suites of "
         "TLS 1.3 are always on; a list of only these turns TLS 1.2 off.",
-        kind=Kind.LIST,
-        per_listener=True,
+        LISTENER,
     )
     ssl_allow_dn_changes: bool = boolean(
-        False, "Whether a new keystore may have a certificate with another name (DN).", per_listener=True
+        False, "Whether a new keystore may have a certificate with another name (DN).", LISTENER
     )
     ssl_allow_san_changes: bool = boolean(
         False,
         "Whether the certificate of a new keystore may lack alternative names (SAN) that the old one has.",
-        per_listener=True,
+        LISTENER,
     )
 
     # Authorization.
@@ -222,72 +213,57 @@ class ServerConfig:
     )
 
     # SASL. For a single listener: listener.name.NAME..., for one of its mechanisms: listener.name.NAME.MECHANISM...
-    sasl_enabled_mechanisms: str = text(
+    sasl_enabled_mechanisms: str = items(
         "GSSAPI",
         "The mechanisms of listeners with SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Kafka's default is "
         "not supported, so a listener with SASL needs this option.",
-        kind=Kind.LIST,
-        per_listener=True,
+        LISTENER,
     )
     sasl_server_max_receive_size: int = int32(
-        524288, "The largest request of a client that has not logged in.", per_listener=True
+        524288, "The largest request of a client that has not logged in.", LISTENER
     )
     sasl_server_callback_handler_class: str = text(
-        "", "The Kafka class that checks the tokens of OAUTHBEARER. Other mechanisms ignore it.", per_mechanism=True
+        "", "The Kafka class that checks the tokens of OAUTHBEARER. Other mechanisms ignore it.", MECHANISM
     )
     connections_max_reauth_ms: int = int64(
         0,
         "The time after which a client must authenticate again; if it does not, its next request closes the "
         "connection. 0: no limit.",
-        per_listener=True,
-        per_mechanism=True,
+        LISTENER | MECHANISM,
     )
     connection_failed_authentication_delay_ms: int = int32(100, "The delay of the reply to a failed login.")
     sasl_oauthbearer_jwks_endpoint_url: str = text(
-        "",
-        "The URL of the keys (JWKS) that check the signatures of tokens; file:... for a file.",
-        per_listener=True,
-        per_mechanism=True,
+        "", "The URL of the keys (JWKS) that check the signatures of tokens; file:... for a file.", LISTENER | MECHANISM
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = int64(
-        3600000, "How often these keys are fetched again.", per_listener=True, per_mechanism=True
+        3600000, "How often these keys are fetched again.", LISTENER | MECHANISM
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = int64(
-        100, "The first delay after a failed fetch; it doubles each time.", per_listener=True, per_mechanism=True
+        100, "The first delay after a failed fetch; it doubles each time.", LISTENER | MECHANISM
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = int64(
-        10000, "The longest delay after failed fetches.", per_listener=True, per_mechanism=True
+        10000, "The longest delay after failed fetches.", LISTENER | MECHANISM
     )
     sasl_oauthbearer_clock_skew_seconds: int = int32(
-        30, "By how much the clock of the token issuer may differ.", per_listener=True, per_mechanism=True
+        30, "By how much the clock of the token issuer may differ.", LISTENER | MECHANISM
     )
-    sasl_oauthbearer_expected_audience: str = text(
-        "",
-        "The accepted audiences; a token must name one of them.",
-        kind=Kind.LIST,
-        per_listener=True,
-        per_mechanism=True,
+    sasl_oauthbearer_expected_audience: str = items(
+        "", "The accepted audiences; a token must name one of them.", LISTENER | MECHANISM
     )
     sasl_oauthbearer_allow_unverified_audience: bool = boolean(
         False,
         "Ottla's own: whether to accept tokens for any audience when no audience is expected.",
-        per_listener=True,
-        per_mechanism=True,
+        LISTENER | MECHANISM,
     )
     sasl_oauthbearer_allow_unverified_issuer: bool = boolean(
-        False,
-        "Ottla's own: whether to accept tokens of any issuer when no issuer is expected.",
-        per_listener=True,
-        per_mechanism=True,
+        False, "Ottla's own: whether to accept tokens of any issuer when no issuer is expected.", LISTENER | MECHANISM
     )
-    sasl_oauthbearer_expected_issuer: str = text(
-        "", "The issuer that a token must name.", per_listener=True, per_mechanism=True
-    )
+    sasl_oauthbearer_expected_issuer: str = text("", "The issuer that a token must name.", LISTENER | MECHANISM)
     sasl_oauthbearer_scope_claim_name: str = text(
-        "scope", "The claim that holds the scopes of a token.", per_listener=True, per_mechanism=True
+        "scope", "The claim that holds the scopes of a token.", LISTENER | MECHANISM
     )
     sasl_oauthbearer_sub_claim_name: str = text(
-        "sub", "The claim that holds the name of the user.", per_listener=True, per_mechanism=True
+        "sub", "The claim that holds the name of the user.", LISTENER | MECHANISM
     )
 
     def advertised_address(self, listener: Listener) -> Listener | None:

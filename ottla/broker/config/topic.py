@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.broker.config.broker import OPTION_OF_KEY, Config
-from ottla.broker.config.option import INT64_MAX, Kind, Option, boolean, int32, int64, option_field, options_of, text
+from ottla.broker.config.option import INT64_MAX, START, Option, boolean, int32, int64, items, option_field, options_of
 
 
 def _from_broker(key: str, meaning: str = "") -> Any:
@@ -17,7 +17,7 @@ def _from_broker(key: str, meaning: str = "") -> Any:
     is given."""
     option = OPTION_OF_KEY[key]
     return option_field(
-        dataclasses.replace(option, meaning=meaning or option.meaning, also={}, broker=key, dynamic=False)
+        dataclasses.replace(option, meaning=meaning or option.meaning, also={}, broker=key, scope=START)
     )
 
 
@@ -59,8 +59,8 @@ class TopicConfig:
     preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
     min_insync_replicas: int = int32(1, "The replicas that acks=all needs; Ottla has one.", at_least=1, acted_on=False)
     unclean_leader_election_enable: bool = boolean(False, "Ottla has no elections.", acted_on=False)
-    leader_replication_throttled_replicas: str = text("", "Ottla has no replication.", kind=Kind.LIST, acted_on=False)
-    follower_replication_throttled_replicas: str = text("", "Ottla has no replication.", kind=Kind.LIST, acted_on=False)
+    leader_replication_throttled_replicas: str = items("", "Ottla has no replication.", acted_on=False)
+    follower_replication_throttled_replicas: str = items("", "Ottla has no replication.", acted_on=False)
 
 
 TOPIC_OPTIONS: Final[tuple[Option, ...]] = options_of(TopicConfig)
