@@ -12,7 +12,7 @@ from ottla.broker.config import Config, ConfigInForce
 from ottla.broker.config.option import DEFAULT
 from ottla.broker.config.principals import parse_super_users
 from ottla.broker.config.scram import parse_scram_users
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig, log_config
+from ottla.broker.log.log_config import LogConfig, log_config
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.clock import Clock
@@ -35,7 +35,7 @@ class Storage:
         self.config = config
         self.in_force = ConfigInForce(config)
         disk.charge = turns.charge
-        self.logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
+        self.logs = LogManager(disk, clock, turns, config, truncate_damaged)
         self.cluster: Cluster
         self.authorizer: AclAuthorizer | None = None
         """Authorizes clients by the ACLs of the metadata. None: every client may do everything."""
@@ -81,7 +81,7 @@ class Storage:
         _compare_levels(config, cluster)
         _log_missing_users(config, cluster)
         _compare_acls(config, cluster)
-        _warn_of_unknown_partitions(cluster, logs.settings.truncate_damaged)
+        _warn_of_unknown_partitions(cluster, logs.truncate_damaged)
 
 
 def _open_directory(logs: LogManager, directory: str) -> None:
@@ -150,17 +150,6 @@ def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
             },
         ),
     }
-
-
-def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogManagerConfig:
-    return LogManagerConfig(
-        directory=config.log_dirs,
-        node_id=config.node_id,
-        node_id_given=config.origin("node.id") != DEFAULT,
-        cluster_id=config.cluster_id or None,
-        file_delete_delay_ms=config.log_segment_delete_delay_ms,
-        truncate_damaged=truncate_damaged,
-    )
 
 
 def _metadata_settings(config: Config) -> LogConfig:

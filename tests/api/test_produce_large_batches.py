@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.api import produce
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.log_validator import MAX_RECORD_ERRORS
 from ottla.broker.log.long_work import LongWork
@@ -61,7 +62,7 @@ def rig():
 @pytest.fixture
 def make_partition(tmp_path, rig):
     clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: 0.0, call_later=lambda delay_ms, callback: None)
-    manager = LogManager(RealDisk(), clock, rig.turns, LogManagerConfig(str(tmp_path / "data")))
+    manager = LogManager(RealDisk(), clock, rig.turns, Config(log_dirs=str(tmp_path / "data")))
     manager.open()
     yield lambda settings: manager.open_partition("t", 0, bytes(range(16)), 0, settings)
     manager.abandon()

@@ -1,4 +1,4 @@
-"""Settings of logs and log directories. pure"""
+"""Settings of logs. pure"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,17 +60,3 @@ def log_config(config: Config, own: Mapping[str, str]) -> LogConfig:
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         transaction_sequence_reuse_refuse=config.transaction_sequence_reuse_refuse,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LogManagerConfig:
-    """Settings of a log directory. A new directory gets `cluster_id`, or a random one if it is None."""
-
-    directory: str
-    node_id: int = 1
-    # Whether the operator set the node id; if not, the id of an existing directory is used.
-    node_id_given: bool = False
-    cluster_id: str | None = None
-    file_delete_delay_ms: int = _DEFAULT.log_segment_delete_delay_ms
-    # Names `<topic>-<index>` of damaged partitions that the operator allows to be cut where the damage begins.
-    truncate_damaged: frozenset[str] = field(default_factory=frozenset)

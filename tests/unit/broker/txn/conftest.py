@@ -13,7 +13,7 @@ from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import Memory
@@ -381,7 +381,7 @@ class TransactionParts:
         self.config = Config(**options)
         turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = turns.event
-        self.logs = LogManager(RealDisk(), self.clock, turns, LogManagerConfig(str(self.directory)))
+        self.logs = LogManager(RealDisk(), self.clock, turns, Config(log_dirs=str(self.directory)))
         self.logs.open()
         self.cluster = Cluster(
             self.logs,
