@@ -28,19 +28,27 @@ Synonym = tuple[str, str | None, int]
 
 
 class ConfigEntry(NamedTuple):
-    """A config with its source. The first of the `synonyms` is the one in force.
+    """A config with its sources. The first of the `synonyms` is the one in force.
 
     A sensitive config has no value.
     """
 
     name: str
-    value: str | None
-    source: int
     kind: Kind
     read_only: bool
     meaning: str
     synonyms: tuple[Synonym, ...]
     sensitive: bool = False
+
+    @property
+    def value(self) -> str | None:
+        """The value in force."""
+        return self.synonyms[0][1]
+
+    @property
+    def source(self) -> int:
+        """The source of the value in force."""
+        return self.synonyms[0][2]
 
 
 def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
@@ -57,15 +65,10 @@ def describe_broker(config: Config) -> Iterator[ConfigEntry]:
     """Yield every option as DescribeConfigs shows it for a broker, and the other dynamic configs. This is a generator,
     because there may be many thousands."""
     for option in BROKER_OPTIONS:
-        synonyms = broker_synonyms(config, option)
-        _, value, source = synonyms[0]
-        read_only = option.key not in CHANGEABLE
-        yield ConfigEntry(
-            option.key, value, source, option.kind, read_only, option.meaning, synonyms, sensitive=option.is_secret
-        )
-    layers = [layer for _, layer in config.dynamic]
-    others = sorted({key for layer in layers for key in layer} - {option.key for option in BROKER_OPTIONS})
-    for key in others:
+        synonyms, read_only = broker_synonyms(config, option), option.key not in CHANGEABLE
+        yield ConfigEntry(option.key, option.kind, read_only, option.meaning, synonyms, option.is_secret)
+    others = {key for _, layer in config.dynamic for key in layer} - {option.key for option in BROKER_OPTIONS}
+    for key in sorted(others):
         found = tuple((key, layer[key], source) for source, layer in config.dynamic if key in layer)
         kept = DYNAMIC_OPTIONS.get(key)
         default = () if kept is None else ((key, value_text(kept.default), DEFAULT_CONFIG),)
@@ -82,27 +85,25 @@ def describe_cluster(config: Config) -> Iterator[ConfigEntry]:
 
 def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
     option = dynamic_option(key)
-    _, value, source = synonyms[0]
-    if option is None or option.is_secret:  # a plugin's config may be a password
-        hidden = tuple((name, None, level) for name, _, level in synonyms)
-        kind, meaning = (Kind.UNKNOWN, "Kept, not acted on.") if option is None else (option.kind, option.described)
-        return ConfigEntry(key, None, source, kind, option is None, meaning, hidden, sensitive=True)
-    return ConfigEntry(key, value, source, option.kind, False, option.described, synonyms)
+    if option is not None and not option.is_secret:
+        return ConfigEntry(key, option.kind, False, option.described, synonyms)
+    hidden = tuple((name, None, level) for name, _, level in synonyms)
+    if option is None:  # a plugin's config may be a password
+        return ConfigEntry(key, Kind.UNKNOWN, True, "Kept, not acted on.", hidden, sensitive=True)
+    return ConfigEntry(key, option.kind, False, option.described, hidden, sensitive=True)
 
 
 def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
-    """Yield every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the
+    """Return every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the
     default."""
     entries = []
     for option in TOPIC_OPTIONS:
         synonyms: list[Synonym] = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
-        synonym = OPTION_OF_KEY.get(option.broker)
-        if synonym is not None:
-            synonyms += broker_synonyms(config, synonym)
+        if option.broker:
+            synonyms += broker_synonyms(config, OPTION_OF_KEY[option.broker])
         else:
-            synonyms.append((option.broker or option.key, value_text(option.default), DEFAULT_CONFIG))
-        _, value, source = synonyms[0]
-        entries.append(ConfigEntry(option.key, value, source, option.kind, False, option.described, tuple(synonyms)))
+            synonyms.append((option.key, value_text(option.default), DEFAULT_CONFIG))
+        entries.append(ConfigEntry(option.key, option.kind, False, option.described, tuple(synonyms)))
     return entries
 
 
@@ -112,8 +113,7 @@ def describe_group(own: Mapping[str, str]) -> list[ConfigEntry]:
     for key, option in GROUP_OPTIONS.items():
         default = (option.broker or key, value_text(option.default), DEFAULT_CONFIG)
         synonyms = ((key, own[key], GROUP_CONFIG), default) if key in own else (default,)
-        _, value, source = synonyms[0]
-        entries.append(ConfigEntry(key, value, source, option.kind, False, option.described, synonyms))
+        entries.append(ConfigEntry(key, option.kind, False, option.described, synonyms))
     return entries
 
 

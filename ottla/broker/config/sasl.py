@@ -23,12 +23,10 @@ class SaslSettings(NamedTuple):
     """In the order of `sasl.enabled.mechanisms`."""
     modules: Mapping[str, LoginModule]
     """The JAAS entry of each mechanism."""
-    max_reauth_ms: Mapping[str, int]
-    """The duration of a session by mechanism; 0 for no limit."""
+    configs: Mapping[str, Config]
+    """The configuration with the values of each mechanism."""
     max_receive_bytes: int
     """The largest frame of a client that has not logged in."""
-    oauth: Config
-    """The values of OAUTHBEARER."""
 
 
 def sasl_settings(config: Config, listener_name: str) -> SaslSettings:
@@ -43,7 +41,7 @@ def sasl_settings(config: Config, listener_name: str) -> SaslSettings:
             f"Listener {listener_name}: sasl.enabled.mechanisms: {', '.join(strange) or 'nothing'} is not supported. "
             f"Set {prefix}.sasl.enabled.mechanisms, or sasl.enabled.mechanisms for all listeners: {', '.join(MODULES)}"
         )
-    modules, max_reauth_ms = {}, {}
+    modules = {}
     for mechanism in mechanisms:
         jaas = own.get(f"{mechanism.lower()}.{JAAS}")
         module = _of_file(config.jaas_file, listener_name, mechanism) if jaas is None else parse_jaas(jaas)
@@ -53,13 +51,12 @@ def sasl_settings(config: Config, listener_name: str) -> SaslSettings:
                 f'{_PACKAGES}plain.PlainLoginModule required user_NAME="PASSWORD";'
             )
         modules[mechanism] = module or LoginModule(MODULES[mechanism], {})
-        max_reauth_ms[mechanism] = listener_config(config, listener_name, mechanism).connections_max_reauth_ms
-    oauth = listener_config(config, listener_name, _OAUTHBEARER)
+    configs = {mechanism: listener_config(config, listener_name, mechanism) for mechanism in mechanisms}
     if _OAUTHBEARER in mechanisms:
-        problem = oauth_problem(oauth, modules[_OAUTHBEARER].options)
+        problem = oauth_problem(configs[_OAUTHBEARER], modules[_OAUTHBEARER].options)
         if problem:
             raise ValueError(f"Listener {listener_name}: {problem}")
-    return SaslSettings(mechanisms, modules, max_reauth_ms, of_listener.sasl_server_max_receive_size, oauth)
+    return SaslSettings(mechanisms, modules, configs, of_listener.sasl_server_max_receive_size)
 
 
 def _of_file(text: str, listener_name: str, mechanism: str) -> LoginModule | None:

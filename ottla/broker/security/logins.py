@@ -44,7 +44,7 @@ class Logins:
 
     def max_reauth_ms(self, name: str) -> int:
         """Return the longest session of a mechanism; 0 for no limit."""
-        return self._settings.max_reauth_ms[name]
+        return self._settings.configs[name].connections_max_reauth_ms
 
     def server(self, name: str) -> SaslServer:
         """Begin a login with one of `names`."""
@@ -65,7 +65,7 @@ class Logins:
             self._jwks.stop()
 
     def _tokens_of(self, listener_name: str, around: KeyFetchContext) -> Tokens:
-        oauth = self._settings.oauth
+        oauth = self._settings.configs[OAUTHBEARER]
         if token_validator(oauth) == UNSECURED:
             log.warning(
                 "Listener %s accepts unsigned tokens of OAUTHBEARER: a client can log in as any user", listener_name
