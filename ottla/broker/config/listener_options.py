@@ -60,6 +60,11 @@ def of_listener(key: str) -> tuple[str, str] | None:
     return name.upper(), rest
 
 
+def listener_key(name: str, rest: str) -> str:
+    """Return the key of an option of a listener. The broker's origins have this key."""
+    return f"{LISTENER_PREFIX}{name.lower()}.{rest}"
+
+
 def listener_config(config: Config, listener_name: str, mechanism: str = "") -> Config:
     """Return the configuration with the values of a listener, or of one of its mechanisms, in place of those for all.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
-from ottla.broker.config.listener_options import LISTENER_OPTIONS, of_listener
+from ottla.broker.config.listener_options import LISTENER_OPTIONS, listener_key, of_listener
 from ottla.broker.config.listeners import (
     DEFAULT_PROTOCOL_MAP,
     LISTENER_RANGE,
@@ -100,7 +100,8 @@ def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
     The first source that names an option, under any of its keys, decides. Within one source the option's own key
     takes precedence over its others (`log.roll.ms` over `log.roll.hours`), as in Kafka. The last of equal keys counts.
     """
-    values: dict[str, Any] = {"listener_options": _of_listeners(sources), "jaas_file": jaas_file}
+    listener_options, origins = _of_listeners(sources)
+    values: dict[str, Any] = {"listener_options": listener_options, "jaas_file": jaas_file}
     chosen: dict[str, Setting] = {}
     strange: dict[str, Setting] = {}
     for source in sources:
@@ -112,21 +113,24 @@ def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
             if settings and option.key not in chosen:
                 chosen[option.key] = settings[0]
                 values[option.attribute] = _parse(option, settings[0])
-    origins = {key: setting.origin for key, setting in chosen.items()}
+    origins |= {key: setting.origin for key, setting in chosen.items()}
     config = _check(Config(**values, origins=origins), chosen)
     ignored = {key for key in strange if known_to_kafka(key)}
     return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - ignored)))
 
 
-def _of_listeners(sources: Sequence[Sequence[Setting]]) -> dict[str, dict[str, str]]:
-    """Return the options of single listeners; the first source takes precedence."""
+def _of_listeners(sources: Sequence[Sequence[Setting]]) -> tuple[dict[str, dict[str, str]], dict[str, Origin]]:
+    """Return the options of single listeners, by the listener's name, and their origins; the first source takes
+    precedence."""
     found: dict[str, dict[str, str]] = {}
+    origins: dict[str, Origin] = {}
     for source in reversed(sources):
         for setting in source:
             named, option = of_listener(setting.key), _option(setting.key)
             if named is not None and option is not None:
-                found.setdefault(named[0], {})[named[1]] = str(_parse(option, setting))
-    return found
+                found.setdefault(named[0], {})[named[1]] = value_text(_parse(option, setting))
+                origins[listener_key(*named)] = setting.origin
+    return found, origins
 
 
 def _option(key: str) -> Option | None:
