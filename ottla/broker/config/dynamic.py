@@ -44,7 +44,7 @@ def dynamic_problem(given: Mapping[str, str]) -> str:
     for key, text in given.items():
         option = dynamic_option(key)
         if option is not None:
-            problem = _overrides_problem(text) if key == _OVERRIDES else option.problem(text, key)
+            problem = _overrides_problem(text) if key == _OVERRIDES else option.detect_invalid(text, key)
             if problem:
                 return problem
     return ""

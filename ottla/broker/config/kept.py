@@ -110,7 +110,7 @@ def group_config_problem(own: Mapping[str, str]) -> str:
     """Return the reason why these cannot be a group's configs (INVALID_CONFIG), or an empty string."""
     for key, given in own.items():
         option = GROUP_OPTIONS.get(key)
-        problem = f"Unknown group config name: {key}" if option is None else option.problem(given)
+        problem = f"Unknown group config name: {key}" if option is None else option.detect_invalid(given)
         if problem:
             return problem
     return ""

@@ -137,7 +137,7 @@ class Option:
         """The meaning, and whether Ottla acts on it."""
         return self.meaning if self.acted_on else f"{self.meaning} Kept and shown, not acted on."
 
-    def problem(self, text: str, key: str = "") -> str:
+    def detect_invalid(self, text: str, key: str = "") -> str:
         """Return the reason why a config with this text (under `key`, if given) is invalid, or an empty string."""
         try:
             self.parse(text)

@@ -89,7 +89,7 @@ def topic_config_problem(own: Mapping[str, str | None]) -> str:
             return f"Unknown topic config name: {key}"
         if given is None:
             return f"Null value not supported for topic configs: {key}"
-        problem = option.problem(given)
+        problem = option.detect_invalid(given)
         if problem:
             return problem
     values = topic_values(Config(), {key: text for key, text in own.items() if text is not None})

@@ -150,11 +150,11 @@ def test_a_topic_config_is_described_with_all_its_sources():
         ("log.segment.bytes", "2097152", 4),
         ("log.segment.bytes", "1073741824", 5),
     )
-    assert shown(describe_topic(config, {}), "segment.bytes") == ("2097152", 4)
-    assert shown(describe_topic(config, {}), "segment.ms") == ("604800000", 5)
+    assert value_and_source(describe_topic(config, {}), "segment.bytes") == ("2097152", 4)
+    assert value_and_source(describe_topic(config, {}), "segment.ms") == ("604800000", 5)
 
 
-def shown(entries, name):
+def value_and_source(entries, name):
     entry = entry_of(entries, name)
     return entry.value, entry.source
 
@@ -162,6 +162,6 @@ def shown(entries, name):
 def test_a_broker_option_is_described_with_its_origin():
     entries = [*describe_broker(broker("listeners=PLAINTEXT://127.0.0.1:0", "auto.create.topics.enable=FALSE"))]
     assert len(entries) == len(BROKER_OPTIONS)
-    assert shown(entries, "listeners") == ("PLAINTEXT://127.0.0.1:0", 4)
-    assert shown(entries, "auto.create.topics.enable") == ("false", 4)
-    assert shown(entries, "num.partitions") == ("1", 5)
+    assert value_and_source(entries, "listeners") == ("PLAINTEXT://127.0.0.1:0", 4)
+    assert value_and_source(entries, "auto.create.topics.enable") == ("false", 4)
+    assert value_and_source(entries, "num.partitions") == ("1", 5)
