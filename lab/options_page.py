@@ -3,13 +3,16 @@
 import sys
 
 from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS
-from ottla.broker.config.option import INT32_MAX, INT64_MAX, Kind, Option, value_text
+from ottla.broker.config.option import DYNAMIC, INT32_MAX, INT64_MAX, LISTENER, MECHANISM, Kind, Option, value_text
 
 _HEAD = """# All options
 
 `make docs` makes this page from `ottla/broker/config`. Names, defaults and ranges are Kafka's, unless the meaning says
-that the option is Ottla's own. [Run it](run.md#options) says where values come from, and which can change while the
-broker runs.
+that the option is Ottla's own. [Run it](run.md#options) says where values come from.
+
+A *dynamic* option can change while the broker runs, by AlterConfigs (`kafka-configs.sh`). An option *per listener* can
+also be set for one listener (`listener.name.NAME.OPTION`); if it is dynamic too, it changes only for one listener. An
+option *per mechanism* can be set for one SASL mechanism of a listener (`listener.name.NAME.MECHANISM.OPTION`).
 
 ## Options of the broker
 
@@ -28,6 +31,9 @@ value of the broker's option.
 """
 
 
+_SCOPES = {DYNAMIC: "dynamic", LISTENER: "per listener", MECHANISM: "per mechanism"}
+
+
 def render() -> str:
     """Return the page: a row for each option of the broker and of a topic, in the order of their definition."""
     broker = [_row(option, _default(option)) for option in BROKER_OPTIONS]
@@ -36,7 +42,9 @@ def render() -> str:
 
 
 def _row(option: Option, default: str) -> str:
-    meaning = option.described + "".join(f" Also `{name}`." for name in option.also)
+    scopes = [name for scope, name in _SCOPES.items() if scope in option.scope]
+    scope = f" *{', '.join(scopes).capitalize()}.*" if scopes else ""
+    meaning = option.described + "".join(f" Also `{name}`." for name in option.also) + scope
     return f"| `{option.key}` | {default} | {_values(option)} | {meaning} |\n"
 
 

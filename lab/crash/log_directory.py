@@ -5,7 +5,8 @@ from random import Random
 from typing import Final
 
 from lab.in_memory.disk import MemoryDisk
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Timer
@@ -53,7 +54,7 @@ class MemoryLogDirectory:
         self.clock = StillClock()
         self.turns = Turns(self.clock.next_turn, _raise)
         self.clock.enter = self.turns.event
-        self.logs = LogManager(self.disk, self.clock, self.turns, LogManagerConfig(DIRECTORY, cluster_id="cluster"))
+        self.logs = LogManager(self.disk, self.clock, self.turns, Config(log_dirs=DIRECTORY, cluster_id="cluster"))
 
     def open(self) -> "MemoryLogDirectory":
         """Open the log directory as a start of the broker does. Raises LogDirectoryError."""

@@ -86,7 +86,7 @@ def shrink(partition: Partition, compacts: bool) -> None:
             file_delete_delay_ms=200,
         )
         if partition.topic == KEYED and partition.index:
-            settings = replace(settings, cleanup_delete=True, retention_ms=1500)
+            settings = replace(settings, cleanup_policy="compact,delete", retention_ms=1500)
     elif partition.topic in INTERNAL_TOPICS:
         return
     partition.log.config = settings

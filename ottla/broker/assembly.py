@@ -9,7 +9,7 @@ from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
-from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
+from ottla.broker.cluster.snapshots import MetadataSnapshots
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US
@@ -34,7 +34,6 @@ from ottla.broker.storage import Storage
 from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
-from ottla.broker.txn.settings import TransactionSettings
 from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.requests.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.steps import to_the_end
@@ -83,7 +82,8 @@ class Assembly:
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
         sink = LocalMarkerWriter(cluster, logs.flusher)
-        transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
+        markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
+        transactions = TransactionCoordinator(cluster, sink, turns, clock, config, markers_delay_ms)
         groups = GroupCoordinator(cluster, turns, clock, config, storage.new_uuid)
         sink.completed_by[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
         budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
@@ -111,7 +111,7 @@ class Assembly:
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
         )
         self.snapshots = MetadataSnapshots(
-            cluster.metadata_log, logs, clock, turns, _snapshot_settings(config), self._retention.delete_old_segments
+            cluster.metadata_log, logs, clock, turns, config, self._retention.delete_old_segments
         )
         turns.event(groups.open)
         turns.event(transactions.start)
@@ -236,23 +236,3 @@ class Assembly:
 def log_bug(error: Exception) -> None:
     """Log an exception of queued work. `Turns` calls this."""
     log.error("A queued step failed", exc_info=error)
-
-
-def _snapshot_settings(config: Config) -> SnapshotSettings:
-    return SnapshotSettings(
-        bytes_between=config.metadata_log_max_record_bytes_between_snapshots,
-        interval_ms=config.metadata_log_max_snapshot_interval_ms,
-        retention_bytes=config.metadata_max_retention_bytes,
-        retention_ms=config.metadata_max_retention_ms,
-    )
-
-
-def _transaction_settings(config: Config) -> TransactionSettings:
-    return TransactionSettings(
-        max_timeout_ms=config.transaction_max_timeout_ms,
-        id_expiration_ms=config.transactional_id_expiration_ms,
-        abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-        expire_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
-        markers_wait_ms=config.transaction_markers_wait_ms,
-        markers_delay_ms=0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS,
-    )

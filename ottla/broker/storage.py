@@ -8,11 +8,11 @@ from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.kraft_log import METADATA_SETTINGS
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
+from ottla.broker.config import Config, ConfigInForce
 from ottla.broker.config.option import DEFAULT
+from ottla.broker.config.principals import parse_super_users
 from ottla.broker.config.scram import parse_scram_users
-from ottla.broker.config.super_users import parse_super_users
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig, log_config
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.clock import Clock
@@ -25,9 +25,6 @@ from ottla.protocol.steps import Steps
 
 log = getLogger(__name__)
 
-MOST_INDEX_INTERVAL_BYTES = 256 * 1024
-"""The largest index interval: a lookup walks over the batches between two index entries, 4,000 of them at most."""
-
 
 class Storage:
     """The persistent state of a broker: its logs and, once it is open, its cluster and the effective configuration."""
@@ -38,7 +35,7 @@ class Storage:
         self.config = config
         self.in_force = ConfigInForce(config)
         disk.charge = turns.charge
-        self.logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
+        self.logs = LogManager(disk, clock, turns, config, truncate_damaged)
         self.cluster: Cluster
         self.authorizer: AclAuthorizer | None = None
         """Authorizes clients by the ACLs of the metadata. None: every client may do everything."""
@@ -64,7 +61,7 @@ class Storage:
             self._turns,
             logs.properties.node_id,
             lambda: self.new_uuid().bytes,
-            lambda own: _partition_settings(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
+            lambda own: log_config(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
             _internal_topics(config),
             config.num_partitions,
             config.transaction_version,
@@ -84,7 +81,7 @@ class Storage:
         _compare_levels(config, cluster)
         _log_missing_users(config, cluster)
         _compare_acls(config, cluster)
-        _warn_of_unknown_partitions(cluster, logs.settings.truncate_damaged)
+        _warn_of_unknown_partitions(cluster, logs.truncate_damaged)
 
 
 def _open_directory(logs: LogManager, directory: str) -> None:
@@ -153,58 +150,6 @@ def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
             },
         ),
     }
-
-
-def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogManagerConfig:
-    return LogManagerConfig(
-        directory=config.log_dirs,
-        node_id=config.node_id,
-        node_id_given=config.origin("node.id") != DEFAULT,
-        cluster_id=config.cluster_id or None,
-        file_delete_delay_ms=config.log_segment_delete_delay_ms,
-        truncate_damaged=truncate_damaged,
-    )
-
-
-def _partition_settings(config: Config, own: dict[str, str]) -> LogConfig:
-    topic = topic_config(config, own)
-    return LogConfig(
-        segment_bytes=topic.segment_bytes,
-        segment_ms=topic.segment_ms,
-        segment_index_bytes=topic.segment_index_bytes,
-        index_interval_bytes=min(topic.index_interval_bytes, MOST_INDEX_INTERVAL_BYTES),
-        max_message_bytes=topic.max_message_bytes,
-        log_append_time=topic.message_timestamp_type == "LogAppendTime",
-        timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
-        segment_jitter_ms=topic.segment_jitter_ms,
-        cleanup_compact="compact" in topic.cleanup_policy,
-        cleanup_delete="delete" in topic.cleanup_policy,
-        retention_ms=topic.retention_ms,
-        retention_bytes=topic.retention_bytes,
-        file_delete_delay_ms=topic.file_delete_delay_ms,
-        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
-        min_compaction_lag_ms=topic.min_compaction_lag_ms,
-        max_compaction_lag_ms=topic.max_compaction_lag_ms,
-        delete_retention_ms=topic.delete_retention_ms,
-        flush_messages=topic.flush_messages,
-        compression_type=topic.compression_type,
-        compression_level=_compression_level(topic),
-        producer_id_expiration_ms=config.producer_id_expiration_ms,
-        refuse_sequence_reuse=config.transaction_sequence_reuse_refuse,
-    )
-
-
-def _compression_level(topic: TopicConfig) -> int | None:
-    """Return the level for the topic's codec, or None for the codec's default, or if the codec has no levels."""
-    match topic.compression_type:
-        case "gzip":
-            return int(topic.compression_gzip_level) if topic.compression_gzip_level != "-1" else None
-        case "lz4":
-            return topic.compression_lz4_level
-        case "zstd":
-            return topic.compression_zstd_level
-    return None
 
 
 def _metadata_settings(config: Config) -> LogConfig:

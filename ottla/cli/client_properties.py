@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from ottla import files
+from ottla.broker.config import from_properties
 from ottla.broker.config.jaas import parse_jaas
-from ottla.broker.config.sources import from_properties
 from ottla.protocol.properties import decode_text
 
 _OPTIONS: Final = {

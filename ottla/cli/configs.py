@@ -1,6 +1,7 @@
 """`ottla configs`: list every option of the broker. shell"""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import click
 
 from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Loaded, describe_topic
+from ottla.broker.config.listener_options import LISTENER_OPTIONS, LISTENER_PREFIX, listener_config, listener_key
 from ottla.broker.config.option import DEFAULT, value_text
 from ottla.cli.output import fail, output_for, takes_format
 from ottla.cli.settings import load_or_exit, takes_flags
@@ -48,18 +50,20 @@ def configs(
     """List options with value, default, origin and meaning.
 
     Takes the same file, flags and environment as `ottla serve`, and shows the resulting values and their origins.
-    GLOB, such as `'log.retention.*'`, selects options by name; without it all are listed.
+    GLOB, such as `'log.retention.*'`, selects options by name; without it all are listed. Options of single listeners
+    are listed if they are set; `'listener.name.outside.*'` lists all that this listener can have.
 
     Exit codes: 0 listed, 2 usage, an impossible value, or no option of that name.
     """
     properties, glob = _file_and_glob(what)
     loaded = load_or_exit(properties, data_dir, listen, override)
-    options = [each for each in _options(loaded) if fnmatchcase(each.option, glob)]
+    every = [*_options(loaded), *_listener_options(loaded, not_set=glob.startswith(LISTENER_PREFIX))]
+    options = [each for each in every if fnmatchcase(each.option, glob)]
     topic = [each for each in _topic_configs(loaded) if fnmatchcase(each.config, glob)]
     if not options and not topic:
         _refuse(glob)
     if changed:
-        own = {each.option for each in _options(loaded) if each.origin != str(DEFAULT)}
+        own = {each.option for each in every if each.origin != str(DEFAULT)}
         options = [each for each in options if each.option in own]
         topic = [each for each in topic if each.broker_option in own]
     output = output_for(format_name)
@@ -91,6 +95,24 @@ def _options(loaded: Loaded) -> list[_Option]:
         )
         for option in BROKER_OPTIONS
     ]
+
+
+def _listener_options(loaded: Loaded, not_set: bool) -> Iterator[_Option]:
+    """Yield the options that are set for single listeners, and with `not_set` all others that a listener can have.
+    The default is the value without the option: the listener's for one of its mechanisms, otherwise that for all."""
+    config = loaded.config
+    for name in dict.fromkeys((*(listener.name for listener in config.listeners), *config.listener_options)):
+        own = config.listener_options.get(name, {})
+        for_all = listener_config(dataclasses.replace(config, listener_options={}), name)
+        for_listener = listener_config(config, name)
+        for rest, option in LISTENER_OPTIONS.items():
+            if not_set or rest in own:
+                inherited = for_all if rest == option.key else for_listener
+                default = value_text(getattr(inherited, option.attribute, option.default))
+                keys = (listener_key(name, rest), listener_key(name, option.key), option.key)
+                origin = next((config.origins[key] for key in keys if key in config.origins), DEFAULT)
+                value = option.to_text(own.get(rest, default))
+                yield _Option(keys[0], value, option.to_text(default), str(origin), option.meaning)
 
 
 def _topic_configs(loaded: Loaded) -> list[_TopicConfig]:

@@ -20,7 +20,7 @@ from ottla.broker.config import (
     load_config,
 )
 from ottla.broker.config.listeners import parse_listeners
-from ottla.broker.config.sources import FLAG
+from ottla.broker.config.load import FLAG
 from ottla.cli.output import fail
 from ottla.protocol.properties import decode_text
 

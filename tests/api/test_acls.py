@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.api.acls import MOST_CHANGED
 from ottla.broker.assembly import Assembly
-from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.broker.costs import APPLY_CONFIG_US
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.broker.log_limiter import LOG_AGAIN_MS
 from ottla.broker.security.authorizer import Need
 from ottla.broker.security.denials import MOST_DENIALS, Denial, Denials

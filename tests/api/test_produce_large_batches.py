@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.api import produce
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.log_validator import MAX_RECORD_ERRORS
 from ottla.broker.log.long_work import LongWork
@@ -61,7 +62,7 @@ def rig():
 @pytest.fixture
 def make_partition(tmp_path, rig):
     clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: 0.0, call_later=lambda delay_ms, callback: None)
-    manager = LogManager(RealDisk(), clock, rig.turns, LogManagerConfig(str(tmp_path / "data")))
+    manager = LogManager(RealDisk(), clock, rig.turns, Config(log_dirs=str(tmp_path / "data")))
     manager.open()
     yield lambda settings: manager.open_partition("t", 0, bytes(range(16)), 0, settings)
     manager.abandon()
@@ -76,7 +77,7 @@ def large_batch(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
 
 @pytest.mark.parametrize("compression", NAMES)
 def test_a_large_batch_is_recompressed_before_its_append(rig, make_partition, compression):
-    settings = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
+    settings = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_gzip_level="1")
     partition = make_partition(settings)
     data = large_batch(compression)
     rig.check(partition, data)
@@ -120,8 +121,8 @@ def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(rig, make_partiti
 @pytest.mark.parametrize(
     ("settings", "content", "error"),
     [
-        ({"cleanup_compact": True}, {"key": None}, E.INVALID_RECORD),
-        ({"timestamp_before_max_ms": 1}, {"timestamp_ms": 5}, E.INVALID_TIMESTAMP),
+        ({"cleanup_policy": "compact,delete"}, {"key": None}, E.INVALID_RECORD),
+        ({"message_timestamp_before_max_ms": 1}, {"timestamp_ms": 5}, E.INVALID_TIMESTAMP),
     ],
 )
 def test_bad_records_of_a_large_batch_are_found_in_steps(rig, make_partition, settings, content, error):
@@ -173,7 +174,7 @@ def test_recompression_for_changed_settings_runs_in_a_worker(rig, make_partition
     monkeypatch.setattr(produce, "_verify", lambda parts, request, write: E.NONE)
     rig.start(produce._append_all(rig.parts, None, [write], {}))
     assert partition.log_end_offset == 0, "a worker is at it"
-    partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
+    partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_gzip_level="1")
     rig.run()
     assert rig.found[0][0].error is E.NONE
     assert read_header(partition.read(0, 1 << 25).records).compression == GZIP

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from targets import Ottla, tool_output
 
-from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.cli.main import main
 
 SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}

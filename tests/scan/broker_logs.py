@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 from ottla.broker.api import fetch
 from ottla.broker.api.context import Request
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.ports.disk import RealDisk
@@ -201,7 +202,7 @@ def write_directory(root, seed, partitions):
     writers = [LogWriter(random.Random(f"{seed}-{index}")) for index in range(partitions)]
     lives = chance.choice([("close",), ("close", "close"), ("abandon", "close"), ("close", "abandon")])
     for number, end in enumerate(lives):
-        manager = LogManager(UnsyncedDisk(2_000), clock, turns, LogManagerConfig(str(root)))
+        manager = LogManager(UnsyncedDisk(2_000), clock, turns, Config(log_dirs=str(root)))
         manager.open()
         for index, writer in enumerate(writers):
             sizes = {"segment_bytes": writer.chance.choice([400, 1_500, 10_000]), "index_interval_bytes": 200}

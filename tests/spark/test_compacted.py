@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from ottla.broker.config import Config
 from ottla.broker.log.cleaning.log_cleaner import LogCleaner
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.scan import schemas
@@ -42,9 +43,9 @@ def clean(root, broker, rounds):
     Returns what the broker then has as log start and last stable offset of each partition.
     """
     disk = Disk(2_000)
-    manager = LogManager(disk, broker.clock, broker.turns, LogManagerConfig(str(root)))
+    manager = LogManager(disk, broker.clock, broker.turns, Config(log_dirs=str(root)))
     manager.open()
-    settings = LogConfig(cleanup_compact=True, min_cleanable_dirty_ratio=0.0, delete_retention_ms=1_000)
+    settings = LogConfig(cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.0, delete_retention_ms=1_000)
     partitions = [manager.open_partition(TOPIC, index, TOPIC_ID, 0, settings) for index in range(PARTITIONS)]
     for _ in range(rounds):
         broker.clock.ms += 2_000

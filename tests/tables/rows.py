@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ottla.broker.txn.settings import TransactionSettings
+from ottla.broker.config import Config
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
@@ -56,5 +56,8 @@ HOUR_MS = 3_600_000
 
 def quick_expiry(rig):
     """Expire ids after ten hours and check timeouts each hour: a week would be 60,000 scans."""
-    rig.settings = TransactionSettings(id_expiration_ms=10 * HOUR_MS, abort_interval_ms=HOUR_MS)
+    rig.config = Config(
+        transactional_id_expiration_ms=10 * HOUR_MS,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=HOUR_MS,
+    )
     rig.restart()

@@ -185,7 +185,7 @@ def known(partition):
 @rows(CASES)
 def test_a_batch(case, logs):
     partition = logs.partition()
-    partition.log.config = replace(partition.log.config, refuse_sequence_reuse=not case.reuse)
+    partition.log.config = replace(partition.log.config, transaction_sequence_reuse_refuse=not case.reuse)
     for step in case.before:
         answer = play(logs, partition, step)
         assert answer is None or isinstance(answer, int) or answer.error is E.NONE, step

@@ -86,7 +86,7 @@ def test_a_timed_out_transaction_is_aborted_by_the_scan(row, make_rig):
     rig = make_rig(int(row[-1])).start()
     producer = rig.producer(timeout_ms=5_000)
     rig.add("t", producer, FOO, BAR)
-    rig.clock.advance(rig.settings.abort_interval_ms - 1)
+    rig.clock.advance(rig.config.transaction_abort_timed_out_transaction_cleanup_interval_ms - 1)
     assert (rig.state().status, rig.sink.written) == (S.ONGOING, [])
     rig.clock.advance(1)
     assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.admin.trace.traced import MOST_ROWS, Records, Rows, TracedReply, TracedRequest
-from ottla.broker.config.loggable import loggable_value
+from ottla.broker.config.describe import loggable_value
 from ottla.broker.config.option import HIDDEN
 from ottla.broker.costs import REQUEST_ENTRY_US
 from ottla.protocol.api_keys import api_title

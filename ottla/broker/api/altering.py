@@ -13,7 +13,7 @@ from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.config.dynamic import in_force
-from ottla.broker.config.tls import of_listener
+from ottla.broker.config.listener_options import of_listener
 from ottla.broker.costs import CHANGE_US, DECIDE_CONFIG_US, READ_KEYSTORES_US
 from ottla.broker.turns import Handler, Turns
 from ottla.protocol.acls import AclOperation

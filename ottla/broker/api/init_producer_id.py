@@ -93,7 +93,11 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
         log.warning(
             "Refused transactionalId %(transactional_id).100s of client %(client_id).100s at %(peer)s: a transaction "
             "timeout of %(asked_ms)d ms is not from 1 to %(most_ms)d (transaction.max.timeout.ms)",
-            about | {"asked_ms": body.transaction_timeout_ms, "most_ms": broker.transactions.settings.max_timeout_ms},
+            about
+            | {
+                "asked_ms": body.transaction_timeout_ms,
+                "most_ms": broker.transactions.config.transaction_max_timeout_ms,
+            },
         )
 
 

@@ -24,7 +24,7 @@ from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.name_locks import NameLock, NameLocks
-from ottla.broker.config.loggable import loggable_value
+from ottla.broker.config.describe import loggable_value
 from ottla.broker.costs import APPLY_CONFIG_US, CONFIGURE_US, ENCODE_CONFIG_US, RENAME_PARTITION_US
 from ottla.broker.security.changes import describe_change
 from ottla.broker.turns import Handler, Turns, Wait

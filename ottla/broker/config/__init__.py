@@ -1,26 +1,21 @@
 """The only list of options, with Kafka's own names, and the loading of their values. pure"""
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
-from ottla.broker.config.dynamic import ConfigInForce, describe_broker, describe_cluster
-from ottla.broker.config.entry import ConfigEntry
-from ottla.broker.config.group import describe_group
-from ottla.broker.config.listeners import Listener
-from ottla.broker.config.load import Loaded, load_config
-from ottla.broker.config.option import ConfigError, Kind, Option, Origin, Setting
-from ottla.broker.config.sources import from_environment, from_flags, from_properties, jaas_file_of
-from ottla.broker.config.topic import (
-    NOT_ACTED_ON,
-    TOPIC_OPTIONS,
-    TopicConfig,
+from ottla.broker.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_cluster,
+    describe_group,
     describe_topic,
-    topic_config,
-    topic_config_problem,
-    topic_defaults,
 )
+from ottla.broker.config.dynamic import ConfigInForce
+from ottla.broker.config.listeners import Listener
+from ottla.broker.config.load import Loaded, from_environment, from_flags, from_properties, jaas_file_of, load_config
+from ottla.broker.config.option import ConfigError, Kind, Option, Origin, Setting
+from ottla.broker.config.topic import TOPIC_OPTIONS, TopicConfig, topic_config_problem, topic_values
 
 __all__ = [
     "BROKER_OPTIONS",
-    "NOT_ACTED_ON",
     "TOPIC_OPTIONS",
     "Config",
     "ConfigEntry",
@@ -42,7 +37,6 @@ __all__ = [
     "from_properties",
     "jaas_file_of",
     "load_config",
-    "topic_config",
     "topic_config_problem",
-    "topic_defaults",
+    "topic_values",
 ]

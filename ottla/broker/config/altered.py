@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.broker.config.dynamic import DYNAMIC_OPTIONS, dynamic_problem
-from ottla.broker.config.group import GROUP_OPTIONS, group_config_problem
+from ottla.broker.config.kept import GROUP_OPTIONS, group_config_problem
 from ottla.broker.config.option import Kind, Option
 from ottla.broker.config.topic import TOPIC_OPTIONS, topic_config_problem
 from ottla.protocol.errors import ErrorCode

@@ -1,63 +1,116 @@
-"""Configs of Kafka's brokers that Ottla keeps, checks and shows, but does not use. pure
+"""Configs of Kafka's brokers and groups that Ottla keeps, checks and shows, but does not use. pure
 
-Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF` of 4.3.1).
+Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF`, `DynamicConfig.Broker` and
+`GroupConfig.CONFIG_DEF` of 4.3.1; the ranges of a group's configs are those of a broker that sets none).
 """
 
+import dataclasses
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.config.option import INT64_MAX, Kind, Option, boolean, int32, int64, options_of, ratio, text
+from ottla.broker.config.option import DYNAMIC, INT64_MAX, Kind, boolean, int32, int64, number, options_of, text
 
 DOUBLE_MAX: Final = 1.7976931348623157e308
 _THREADS: Final = "The number of threads; Ottla serves with one."
 _REMOTE: Final = "Ottla has no remote storage."
-OTHER_GROUPS: Final = "Ottla has no consumer groups of KIP-848, share groups or streams groups."
+_GROUPS: Final = "Ottla has no consumer groups of KIP-848, share groups or streams groups."
 _QUOTA: Final = "Ottla has no replication."
+_RESET: Final = re.compile(
+    r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def _read_reset(given: str) -> str:
+    if not _RESET.fullmatch(given):
+        raise ValueError("latest, earliest or by_duration:PnDTnHnMn.nS")
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptConfig:
     """Dynamic configs of a broker that Kafka uses and Ottla does not."""
 
-    background_threads: int = int32(10, _THREADS, at_least=1, acted_on=False)
-    follower_fetch_last_tiered_offset_enable: bool = boolean(False, _REMOTE, acted_on=False)
-    follower_replication_throttled_rate: int = int64(INT64_MAX, _QUOTA, acted_on=False)
-    group_consumer_assignment_interval_ms: int = int32(1000, OTHER_GROUPS, acted_on=False)
-    group_coordinator_cached_buffer_max_bytes: int = int32(
-        1048588, "Ottla has no such buffer.", at_least=524288, acted_on=False
-    )
-    group_share_assignment_interval_ms: int = int32(1000, OTHER_GROUPS, acted_on=False)
-    group_streams_assignment_interval_ms: int = int32(1000, OTHER_GROUPS, acted_on=False)
-    leader_replication_throttled_rate: int = int64(INT64_MAX, _QUOTA, acted_on=False)
-    log_cleaner_io_buffer_load_factor: float = ratio(0.9, "Ottla has no such buffer.", acted_on=False)
-    log_cleaner_io_buffer_size: int = int32(524288, "Ottla has no such buffer.", acted_on=False)
-    log_cleaner_io_max_bytes_per_second: float = text(
-        DOUBLE_MAX, "Ottla has no such limit.", kind=Kind.DOUBLE, at_most=DOUBLE_MAX, acted_on=False
-    )
-    log_cleaner_threads: int = int32(1, _THREADS, acted_on=False)
-    log_flush_interval_ms: int = int64(INT64_MAX, "The time after which a log is synced.", acted_on=False)
-    log_local_retention_bytes: int = int64(-2, _REMOTE, at_least=-2, acted_on=False)
-    log_local_retention_ms: int = int64(-2, _REMOTE, at_least=-2, acted_on=False)
-    log_preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
-    min_insync_replicas: int = int32(1, "The replicas that acks=all needs; Ottla has one.", at_least=1, acted_on=False)
-    num_io_threads: int = int32(8, _THREADS, at_least=1, acted_on=False)
-    num_network_threads: int = int32(3, _THREADS, at_least=1, acted_on=False)
-    num_recovery_threads_per_data_dir: int = int32(2, _THREADS, at_least=1, acted_on=False)
-    num_replica_fetchers: int = int32(1, _QUOTA, at_least=1, acted_on=False)
-    remote_fetch_max_wait_ms: int = int32(500, _REMOTE, at_least=1, acted_on=False)
-    remote_list_offsets_request_timeout_ms: int = int64(30000, _REMOTE, at_least=1, acted_on=False)
-    remote_log_index_file_cache_total_size_bytes: int = int64(1073741824, _REMOTE, at_least=1, acted_on=False)
-    remote_log_manager_copier_thread_pool_size: int = int32(10, _REMOTE, at_least=1, acted_on=False)
-    remote_log_manager_copy_max_bytes_per_second: int = int64(INT64_MAX, _REMOTE, at_least=1, acted_on=False)
-    remote_log_manager_expiration_thread_pool_size: int = int32(10, _REMOTE, at_least=1, acted_on=False)
-    remote_log_manager_fetch_max_bytes_per_second: int = int64(INT64_MAX, _REMOTE, at_least=1, acted_on=False)
-    remote_log_manager_follower_thread_pool_size: int = int32(2, _REMOTE, at_least=1, acted_on=False)
-    remote_log_reader_threads: int = int32(10, _REMOTE, at_least=1, acted_on=False)
-    replica_alter_log_dirs_io_max_bytes_per_second: int = int64(
-        INT64_MAX, "Ottla has one log directory.", acted_on=False
-    )
-    share_coordinator_cached_buffer_max_bytes: int = int32(1048588, OTHER_GROUPS, at_least=524288, acted_on=False)
-    unclean_leader_election_enable: bool = boolean(False, "Ottla has no elections.", acted_on=False)
+    background_threads: int = int32(10, _THREADS, at_least=1)
+    follower_fetch_last_tiered_offset_enable: bool = boolean(False, _REMOTE)
+    group_consumer_assignment_interval_ms: int = int32(1000, _GROUPS)
+    group_coordinator_cached_buffer_max_bytes: int = int32(1048588, "Ottla has no such buffer.", at_least=524288)
+    group_share_assignment_interval_ms: int = int32(1000, _GROUPS)
+    group_streams_assignment_interval_ms: int = int32(1000, _GROUPS)
+    log_cleaner_io_buffer_load_factor: float = number(0.9, "Ottla has no such buffer.")
+    log_cleaner_io_buffer_size: int = int32(524288, "Ottla has no such buffer.")
+    log_cleaner_io_max_bytes_per_second: float = number(DOUBLE_MAX, "Ottla has no such limit.", at_most=DOUBLE_MAX)
+    log_cleaner_threads: int = int32(1, _THREADS)
+    log_flush_interval_ms: int = int64(INT64_MAX, "The time after which a log is synced.")
+    log_local_retention_bytes: int = int64(-2, _REMOTE, at_least=-2)
+    log_local_retention_ms: int = int64(-2, _REMOTE, at_least=-2)
+    log_preallocate: bool = boolean(False, "Whether segments are created at full size.")
+    min_insync_replicas: int = int32(1, "The replicas that acks=all needs; Ottla has one.", at_least=1)
+    num_io_threads: int = int32(8, _THREADS, at_least=1)
+    num_network_threads: int = int32(3, _THREADS, at_least=1)
+    num_recovery_threads_per_data_dir: int = int32(2, _THREADS, at_least=1)
+    num_replica_fetchers: int = int32(1, _QUOTA, at_least=1)
+    remote_fetch_max_wait_ms: int = int32(500, _REMOTE, at_least=1)
+    remote_list_offsets_request_timeout_ms: int = int64(30000, _REMOTE, at_least=1)
+    remote_log_index_file_cache_total_size_bytes: int = int64(1073741824, _REMOTE, at_least=1)
+    remote_log_manager_copier_thread_pool_size: int = int32(10, _REMOTE, at_least=1)
+    remote_log_manager_copy_max_bytes_per_second: int = int64(INT64_MAX, _REMOTE, at_least=1)
+    remote_log_manager_expiration_thread_pool_size: int = int32(10, _REMOTE, at_least=1)
+    remote_log_manager_fetch_max_bytes_per_second: int = int64(INT64_MAX, _REMOTE, at_least=1)
+    remote_log_manager_follower_thread_pool_size: int = int32(2, _REMOTE, at_least=1)
+    remote_log_reader_threads: int = int32(10, _REMOTE, at_least=1)
+    share_coordinator_cached_buffer_max_bytes: int = int32(1048588, _GROUPS, at_least=524288)
+    unclean_leader_election_enable: bool = boolean(False, "Ottla has no elections.")
 
 
-KEPT_OPTIONS: Final[tuple[Option, ...]] = options_of(KeptConfig)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottleConfig:
+    """Configs of a broker that Kafka accepts only while it runs, and not in a file."""
+
+    follower_replication_throttled_rate: int = int64(INT64_MAX, _QUOTA)
+    leader_replication_throttled_rate: int = int64(INT64_MAX, _QUOTA)
+    replica_alter_log_dirs_io_max_bytes_per_second: int = int64(INT64_MAX, "Ottla has one log directory.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """The configs of a group. All are for kinds of groups that Ottla does not serve."""
+
+    consumer_session_timeout_ms: int = int32(45000, _GROUPS, at_least=45000, at_most=60000)
+    consumer_heartbeat_interval_ms: int = int32(5000, _GROUPS, at_least=5000, at_most=15000)
+    consumer_assignment_interval_ms: int = int32(1000, _GROUPS, at_most=15000)
+    share_session_timeout_ms: int = int32(45000, _GROUPS, at_least=45000, at_most=60000)
+    share_heartbeat_interval_ms: int = int32(5000, _GROUPS, at_least=5000, at_most=15000)
+    share_assignment_interval_ms: int = int32(1000, _GROUPS, at_most=15000)
+    share_record_lock_duration_ms: int = int32(30000, _GROUPS, at_least=15000, at_most=60000)
+    share_delivery_count_limit: int = int32(5, _GROUPS, at_least=2, at_most=10)
+    share_partition_max_record_locks: int = int32(2000, _GROUPS, at_least=100, at_most=4000)
+    share_auto_offset_reset: str = text("latest", _GROUPS, read=_read_reset)
+    share_isolation_level: str = text("read_uncommitted", _GROUPS, one_of=("read_committed", "read_uncommitted"))
+    share_renew_acknowledge_enable: bool = boolean(True, _GROUPS)
+    streams_session_timeout_ms: int = int32(45000, _GROUPS, at_least=45000, at_most=60000)
+    streams_heartbeat_interval_ms: int = int32(5000, _GROUPS, at_least=5000, at_most=15000)
+    streams_assignment_interval_ms: int = int32(1000, _GROUPS, at_most=15000)
+    streams_initial_rebalance_delay_ms: int = int32(3000, _GROUPS)
+    streams_num_standby_replicas: int = int32(0, _GROUPS, at_most=2)
+
+
+KEPT_OPTIONS: Final = options_of(KeptConfig, scope=DYNAMIC, acted_on=False)
+THROTTLE_OPTIONS: Final = options_of(ThrottleConfig, scope=DYNAMIC, acted_on=False)
+GROUP_OPTIONS: Final = {
+    # Kafka's brokers have a default for each number.
+    option.key: dataclasses.replace(option, broker=f"group.{option.key}" if option.kind is Kind.INT else "")
+    for option in options_of(GroupConfig, acted_on=False)
+}
+
+
+def group_config_problem(own: Mapping[str, str]) -> str:
+    """Return the reason why these cannot be a group's configs (INVALID_CONFIG), or an empty string."""
+    for key, given in own.items():
+        option = GROUP_OPTIONS.get(key)
+        problem = f"Unknown group config name: {key}" if option is None else option.detect_invalid(given)
+        if problem:
+            return problem
+    return ""

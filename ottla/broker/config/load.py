@@ -1,32 +1,76 @@
-"""Settings from several sources to one checked configuration. pure"""
+"""Settings from flags, the environment and properties files to one checked configuration. pure"""
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ottla.broker.config.broker import BROKER_OPTIONS, STANDARD_AUTHORIZER, Config
+from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
+from ottla.broker.config.listener_options import LISTENER_OPTIONS, listener_key, of_listener
 from ottla.broker.config.listeners import (
     DEFAULT_PROTOCOL_MAP,
     LISTENER_RANGE,
     WITH_LOGIN,
     broker_listeners,
     listener_names,
-    parse_connections_per_ip,
-    parse_listeners,
     parse_protocol_map,
 )
 from ottla.broker.config.option import HIDDEN, ConfigError, Option, Origin, Setting, value_text
-from ottla.broker.config.principal_rules import parse_principal_rules
-from ottla.broker.config.sasl import parse_jaas_of, sasl_option, sasl_settings
-from ottla.broker.config.scram import parse_scram_users
-from ottla.broker.config.sources import FLAG
-from ottla.broker.config.super_users import parse_super_users
-from ottla.broker.config.tls import TLS_OPTIONS, of_listener
+from ottla.broker.config.sasl import sasl_settings
 from ottla.broker.config.unknown import known_to_kafka, may_be_secret, suggestion
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.properties import parse_properties
 
-_CLUSTER_ID: Final = re.compile("[A-Za-z0-9_+/=-]{0,64}")
-_BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.key, *option.also)}
+FLAG: Final = "flag"
+ENVIRONMENT: Final = "environment"
+FILE: Final = "file"
+
+# Variables of Kafka's scripts and its container image that are not broker options.
+_NOT_OPTIONS = re.compile(
+    r"KAFKA_(HOME|VERSION|OPTS|DEBUG|CLUSTER_ID|HEAP_OPTS?|GC_LOG_OPTS|CLASSPATH|JVM_\w*|LOG4J\w*|TOOLS_LOG4J\w*|JMX_\w*)"
+)
+_JAAS_FILE = re.compile(r"-Djava\.security\.auth\.login\.config==?(\S+)")
+_UNDERSCORES = {1: ".", 2: "_", 3: "-"}
+
+
+def from_flags(pairs: Iterable[str], flag: str = "--override") -> list[Setting]:
+    """Return `key=value` pairs as settings."""
+    settings = []
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"{flag} {pair}: must be key=value")
+        settings.append(Setting(key.strip(), text, Origin(FLAG, flag)))
+    return settings
+
+
+def environment_key(variable: str) -> str:
+    """Return the key of a variable as Kafka's container image maps it: `_` to a dot, `__` to `_`, `___` to a dash."""
+    name = variable.removeprefix("KAFKA_").lower()
+    return re.sub("_{1,3}", lambda run: _UNDERSCORES[len(run[0])], name)
+
+
+def jaas_file_of(environment: Mapping[str, str]) -> str:
+    """Return the path of the JAAS file in `KAFKA_OPTS` (an option of Java), or an empty string."""
+    found = _JAAS_FILE.search(environment.get("KAFKA_OPTS", ""))
+    return "" if found is None else found[1].strip("\"'")
+
+
+def from_environment(environment: Mapping[str, str]) -> list[Setting]:
+    """Return the `KAFKA_...` variables as settings, without those for the Java machine and Kafka's scripts."""
+    return [
+        Setting(environment_key(variable), text, Origin(ENVIRONMENT, variable))
+        for variable, text in sorted(environment.items())
+        if variable.startswith("KAFKA_") and not _NOT_OPTIONS.fullmatch(variable)
+    ]
+
+
+def from_properties(text: str, name: str) -> list[Setting]:
+    """Return the entries of a Java properties file; `name` is the file's, for the origin. Raises ConfigError."""
+    try:
+        return [Setting(key, value, Origin(FILE, f"{name}:{line}")) for line, key, value in parse_properties(text)]
+    except ProtocolError as broken:
+        raise ConfigError(f"{name}: {broken}") from None
 
 
 class Loaded(NamedTuple):
@@ -56,7 +100,8 @@ def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
     The first source that names an option, under any of its keys, decides. Within one source the option's own key
     takes precedence over its others (`log.roll.ms` over `log.roll.hours`), as in Kafka. The last of equal keys counts.
     """
-    values: dict[str, Any] = {"listener_options": _of_listeners(sources), "jaas_file": jaas_file}
+    listener_options, origins = _of_listeners(sources)
+    values: dict[str, Any] = {"listener_options": listener_options, "jaas_file": jaas_file}
     chosen: dict[str, Setting] = {}
     strange: dict[str, Setting] = {}
     for source in sources:
@@ -68,32 +113,35 @@ def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
             if settings and option.key not in chosen:
                 chosen[option.key] = settings[0]
                 values[option.attribute] = _parse(option, settings[0])
-    origins = {key: setting.origin for key, setting in chosen.items()}
+    origins |= {key: setting.origin for key, setting in chosen.items()}
     config = _check(Config(**values, origins=origins), chosen)
     ignored = {key for key in strange if known_to_kafka(key)}
     return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - ignored)))
 
 
-def _of_listeners(sources: Sequence[Sequence[Setting]]) -> dict[str, dict[str, str]]:
-    """Return the options of single listeners; the first source takes precedence."""
+def _of_listeners(sources: Sequence[Sequence[Setting]]) -> tuple[dict[str, dict[str, str]], dict[str, Origin]]:
+    """Return the options of single listeners, by the listener's name, and their origins; the first source takes
+    precedence."""
     found: dict[str, dict[str, str]] = {}
+    origins: dict[str, Origin] = {}
     for source in reversed(sources):
         for setting in source:
             named, option = of_listener(setting.key), _option(setting.key)
             if named is not None and option is not None:
-                found.setdefault(named[0], {})[named[1]] = str(_parse(option, setting))
-    return found
+                found.setdefault(named[0], {})[named[1]] = value_text(_parse(option, setting))
+                origins[listener_key(*named)] = setting.origin
+    return found, origins
 
 
 def _option(key: str) -> Option | None:
     """Return the option of a key, of the broker or of one listener."""
     named = of_listener(key)
-    return _BY_KEY.get(key) if named is None else TLS_OPTIONS.get(named[1]) or sasl_option(named[1])
+    return OPTION_OF_KEY.get(key) if named is None else LISTENER_OPTIONS.get(named[1])
 
 
 def _refuse_unknown_flags(settings: Iterable[Setting]) -> None:
     for setting in settings:
-        if setting.origin.source == FLAG and setting.key not in _BY_KEY and not known_to_kafka(setting.key):
+        if setting.origin.source == FLAG and setting.key not in OPTION_OF_KEY and not known_to_kafka(setting.key):
             meant = suggestion(setting.key) or "`ottla configs` lists them"
             shown = HIDDEN if may_be_secret(setting.key) else setting.text
             raise ConfigError(f"{setting.origin.place} {setting.key}={shown}: there is no such option; {meant}")
@@ -101,13 +149,6 @@ def _refuse_unknown_flags(settings: Iterable[Setting]) -> None:
 
 def _parse(option: Option, setting: Setting) -> Any:
     try:
-        if option.attribute in ("listeners", "advertised_listeners"):
-            return parse_listeners(setting.text)
-        if option.attribute == "ssl_principal_mapping_rules":
-            parse_principal_rules(setting.text)
-        named = of_listener(setting.key)
-        if named is not None and option.attribute == "sasl_jaas_config":
-            parse_jaas_of(named[1], setting.text)
         return option.parse(setting.text, option.also.get(setting.key, 1))
     except ValueError as error:
         raise _impossible(setting, str(error)) from None
@@ -123,44 +164,20 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
     """Check the values together, and return the configuration without the controller's listeners."""
 
     def refuse(key: str, must_be: str) -> ConfigError:
-        option = _BY_KEY[key]
-        default = Setting(key, value_text(option.default), Origin("default"))
+        default = Setting(key, value_text(OPTION_OF_KEY[key].default), Origin("default"))
         return _impossible(chosen.get(key, default), must_be)
 
-    if "broker" not in (role.strip() for role in config.process_roles.split(",")):
-        raise refuse("process.roles", "broker, or broker,controller")
-    if not _CLUSTER_ID.fullmatch(config.cluster_id):
-        raise refuse("cluster.id", "up to 64 letters, digits, - and _ (or +, / and =)")
-    try:
-        parse_scram_users(config.add_scram)
-    except ValueError as error:
-        raise refuse("add.scram", str(error)) from None
-    if not config.log_dirs or "," in config.log_dirs:
-        raise refuse("log.dirs", "one directory")
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise refuse(
             "group.min.session.timeout.ms",
             f"at most {config.group_max_session_timeout_ms} (group.max.session.timeout.ms)",
         )
-    if config.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
-        raise refuse("authorizer.class.name", f"{STANDARD_AUTHORIZER}, or empty")
-    try:
-        parse_super_users(config.super_users)
-    except ValueError as error:
-        raise refuse("super.users", str(error)) from None
-    try:
-        parse_connections_per_ip(config.max_connections_per_ip_overrides)
-    except ValueError as error:
-        raise refuse("max.connections.per.ip.overrides", str(error)) from None
     return _check_listeners(config, refuse)
 
 
 def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) -> Config:
     """Check the listeners, and return the configuration without the controller's listeners in both lists."""
-    try:
-        protocols = parse_protocol_map(config.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)
-    except ValueError as error:
-        raise refuse("listener.security.protocol.map", str(error)) from None
+    protocols = parse_protocol_map(config.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)
     try:
         listeners = broker_listeners(config.listeners, config.controller_listener_names, protocols)
     except ValueError as error:

@@ -2,9 +2,9 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Flag, IntEnum, auto
 from typing import Any, Final, NamedTuple
 
 INT32_MAX: Final = 2**31 - 1
@@ -32,6 +32,15 @@ class Kind(IntEnum):
     """A secret: its value is never shown."""
 
 
+# Sources of a value, with their codes in DescribeConfigs (`DescribeConfigsResponse.ConfigSource`).
+TOPIC_CONFIG: Final = 1
+DYNAMIC_BROKER_CONFIG: Final = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
+STATIC_BROKER_CONFIG: Final = 4
+DEFAULT_CONFIG: Final = 5
+GROUP_CONFIG: Final = 8
+
+
 class Origin(NamedTuple):
     """The origin of a value: the source by name, and the place in it (a flag, a variable, a file and line)."""
 
@@ -45,6 +54,21 @@ class Origin(NamedTuple):
 DEFAULT: Final = Origin("default")
 HIDDEN: Final = "[hidden]"
 """`Password.HIDDEN` of Kafka."""
+
+
+class Scope(Flag):
+    """Ways to set an option besides at the start for the whole broker."""
+
+    DYNAMIC = auto()
+    """While the broker runs. With LISTENER: only for one listener."""
+    LISTENER = auto()
+    """For one listener."""
+    MECHANISM = auto()
+    """For one SASL mechanism of a listener."""
+
+
+START: Final = Scope(0)
+DYNAMIC, LISTENER, MECHANISM = Scope
 
 
 class Setting(NamedTuple):
@@ -61,19 +85,26 @@ class Option:
 
     `attribute` is the field that holds it, `key` Kafka's name: the same with dots. `also` are other keys for the same
     value, each with the factor for its number. A topic option may name the `broker` option that is its default.
+
     An option that is not `acted_on` is kept and shown, but has no effect.
+
+    `read` replaces the rules of the kind. `check` gets a value that follows these rules. Both raise ValueError with the
+    allowed values.
     """
 
     attribute: str
     kind: Kind
     default: Any
     meaning: str
+    scope: Scope = START
     at_least: float = 0
     at_most: float = 0
     one_of: tuple[str, ...] = ()
     also: Mapping[str, int] = dataclasses.field(default_factory=dict)
     broker: str = ""
     acted_on: bool = True
+    read: Callable[[str], Any] | None = None
+    check: Callable[[str], object] | None = None
 
     @property
     def key(self) -> str:
@@ -106,9 +137,27 @@ class Option:
         """The meaning, and whether Ottla acts on it."""
         return self.meaning if self.acted_on else f"{self.meaning} Kept and shown, not acted on."
 
+    def detect_invalid(self, text: str, key: str = "") -> str:
+        """Return the reason why a config with this text (under `key`, if given) is invalid, or an empty string."""
+        try:
+            self.parse(text)
+        except ValueError as error:
+            return f"Invalid value {text} for configuration {key or self.key}: must be {error}"
+        return ""
+
     def parse(self, text: str, multiplier: int = 1) -> Any:
-        """Return the value of `text`; ValueError if it is malformed or out of range."""
-        text = text.strip()
+        """Return the value of `text`. The ValueError of a malformed one, or one out of range, has the allowed values.
+
+        `multiplier` is the factor of one of the `also` keys.
+        """
+        if self.read is not None:
+            return self.read(text)
+        value = self._parse(text.strip(), multiplier)
+        if self.check is not None:
+            self.check(value)
+        return value
+
+    def _parse(self, text: str, multiplier: int) -> Any:
         if self.kind is Kind.BOOLEAN:
             if text.lower() not in ("true", "false"):
                 raise ValueError(self.range)
@@ -125,7 +174,10 @@ class Option:
                 number * multiplier if number > 0 else number
             )  # -1 hours mean no limit, not -3600000 ms
         if self.kind is Kind.DOUBLE:
-            return self._within(float(text))
+            try:
+                return self._within(float(text))
+            except ValueError:
+                raise ValueError(self.range) from None
         return ",".join(self._items(text))
 
     def _items(self, text: str) -> list[str]:
@@ -147,42 +199,47 @@ def value_text(value: object) -> str:
     return str(value)
 
 
-# The six functions below make a dataclass field an option, so that the field is the only definition of the option. They
+# The functions below make a dataclass field an option, so that the field is the only definition of the option. They
 # return `Any` because the field's annotation has the type.
 
 
-def int32(default: int, meaning: str, *, at_least: int = 0, at_most: int = INT32_MAX, **more: Any) -> Any:
-    return _option(Kind.INT, default, meaning, at_least=at_least, at_most=at_most, **more)
+def int32(default: int, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.INT, default, meaning, scope, **{"at_most": INT32_MAX, **more}))
 
 
-def int64(default: int, meaning: str, *, at_least: int = 0, at_most: int = INT64_MAX, **more: Any) -> Any:
-    return _option(Kind.LONG, default, meaning, at_least=at_least, at_most=at_most, **more)
+def int64(default: int, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.LONG, default, meaning, scope, **{"at_most": INT64_MAX, **more}))
 
 
-def ratio(default: float, meaning: str, **more: Any) -> Any:
-    return _option(Kind.DOUBLE, default, meaning, at_least=0, at_most=1, **more)
+def number(default: float, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.DOUBLE, default, meaning, scope, **{"at_most": 1, **more}))
 
 
-def boolean(default: bool, meaning: str, **more: Any) -> Any:
-    return _option(Kind.BOOLEAN, default, meaning, **more)
+def boolean(default: bool, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.BOOLEAN, default, meaning, scope, **more))
 
 
-def text(default: object, meaning: str, *, kind: Kind = Kind.STRING, **more: Any) -> Any:
-    return _option(kind, default, meaning, **more)
+def text(default: str, meaning: str, scope: Scope = START, *, kind: Kind = Kind.STRING, **more: Any) -> Any:
+    return option_field(Option("", kind, default, meaning, scope, **more))
 
 
-def password(meaning: str) -> Any:
-    return dataclasses.field(default="", repr=False, metadata={_OPTION: {"kind": Kind.PASSWORD, "meaning": meaning}})
+def items(default: object, meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.LIST, default, meaning, scope, **more))
 
 
-def _option(kind: Kind, default: object, meaning: str, **more: Any) -> Any:
-    return dataclasses.field(default=default, metadata={_OPTION: {"kind": kind, "meaning": meaning, **more}})
+def password(meaning: str, scope: Scope = START, **more: Any) -> Any:
+    return option_field(Option("", Kind.PASSWORD, "", meaning, scope, **more))
 
 
-def options_of(table: type) -> tuple[Option, ...]:
-    """Return the options that the fields of a dataclass define, in their order."""
+def option_field(option: Option) -> Any:
+    """Make a field this option, with the name of the field."""
+    return dataclasses.field(default=option.default, repr=not option.is_secret, metadata={_OPTION: option})
+
+
+def options_of(table: type, **same: Any) -> tuple[Option, ...]:
+    """Return the options that the fields of a dataclass define, in their order. `same` is common to all."""
     return tuple(
-        Option(attribute=field.name, default=field.default, **field.metadata[_OPTION])
+        dataclasses.replace(field.metadata[_OPTION], attribute=field.name, **same)
         for field in dataclasses.fields(table)
         if _OPTION in field.metadata
     )

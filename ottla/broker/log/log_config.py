@@ -1,66 +1,62 @@
-"""Settings of logs and log directories, with Kafka's defaults. pure"""
+"""Settings of logs. pure"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from ottla.broker.config import Config, TopicConfig, topic_values
 
 MAX_INT64 = 2**63 - 1
 PRODUCER_COMPRESSION = "producer"
+MOST_INDEX_INTERVAL_BYTES = 256 * 1024
+"""The largest index interval: a lookup walks over the batches between two index entries, 4,000 of them at most."""
+_DEFAULT = Config()
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
-    """Settings of one log, immutable; a change replaces the whole object (`UnifiedLog.config`).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig(TopicConfig):
+    """Settings of one log, immutable; a change replaces the whole object (`UnifiedLog.config`). They are the configs of
+    the log's topic, two options of the broker, and values derived from these.
 
     Source: Kafka's class of this name.
     """
 
-    segment_bytes: int = 1_073_741_824
-    segment_ms: int = 604_800_000
-    # Each segment is rolled earlier by a random part of this.
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10_485_760
-    index_interval_bytes: int = 4_096
-    max_message_bytes: int = 1_048_588
-    # message.timestamp.type=LogAppendTime
-    log_append_time: bool = False
-    timestamp_before_max_ms: int = MAX_INT64
-    timestamp_after_max_ms: int = 3_600_000
-    # cleanup.policy contains compact: records need keys
-    cleanup_compact: bool = False
+    producer_id_expiration_ms: int = _DEFAULT.producer_id_expiration_ms
+    transaction_sequence_reuse_refuse: bool = _DEFAULT.transaction_sequence_reuse_refuse
     # Records below are not needed: a power loss may keep the deletion of some segments there and undo others.
     needed_from_offset: int = 0
-    # cleanup.policy contains delete: segments are deleted by age and size; negative limits: never.
-    cleanup_delete: bool = True
-    retention_ms: int = 604_800_000
-    retention_bytes: int = -1
-    file_delete_delay_ms: int = 60_000
-    # A log is compacted from this ratio of dirty bytes on, or when a record has the maximum age. Records below the
-    # minimum age are not compacted.
-    min_cleanable_dirty_ratio: float = 0.5
-    max_compaction_lag_ms: int = MAX_INT64
-    min_compaction_lag_ms: int = 0
-    # How long tombstones and the markers of transactions without batches stay.
-    delete_retention_ms: int = 86_400_000
-    # A power loss may lose so many records; with 1, every acknowledged record is on the device.
-    flush_messages: int = MAX_INT64
-    # compression.type: "producer" keeps the codec of the batch
-    compression_type: str = PRODUCER_COMPRESSION
+    log_append_time: bool = field(init=False)
+    cleanup_compact: bool = field(init=False)
+    cleanup_delete: bool = field(init=False)
     # Level of the codec in `compression_type`; None: the default of the codec.
-    compression_level: int | None = None
-    # How long a producer without an open transaction is remembered.
-    producer_id_expiration_ms: int = 86_400_000
-    # Whether to refuse a batch with sequences of an ended transaction; Kafka may take it for a duplicate.
-    refuse_sequence_reuse: bool = True
+    compression_level: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        derived = {
+            "log_append_time": self.message_timestamp_type == "LogAppendTime",
+            "cleanup_compact": "compact" in self.cleanup_policy,
+            "cleanup_delete": "delete" in self.cleanup_policy,
+            "compression_level": self._level(),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)  # the object is frozen after this
+
+    def _level(self) -> int | None:
+        match self.compression_type:
+            case "gzip":
+                return int(self.compression_gzip_level) if self.compression_gzip_level != "-1" else None
+            case "lz4":
+                return self.compression_lz4_level
+            case "zstd":
+                return self.compression_zstd_level
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class LogManagerConfig:
-    """Settings of a log directory. A new directory gets `cluster_id`, or a random one if it is None."""
-
-    directory: str
-    node_id: int = 1
-    # Whether the operator set the node id; if not, the id of an existing directory is used.
-    node_id_given: bool = False
-    cluster_id: str | None = None
-    file_delete_delay_ms: int = 60_000
-    # Names `<topic>-<index>` of damaged partitions that the operator allows to be cut where the damage begins.
-    truncate_damaged: frozenset[str] = field(default_factory=frozenset)
+def log_config(config: Config, own: Mapping[str, str]) -> LogConfig:
+    """Return the settings of the logs of a topic that has its `own` configs."""
+    values = topic_values(config, own)
+    values["index_interval_bytes"] = min(values["index_interval_bytes"], MOST_INDEX_INTERVAL_BYTES)
+    return LogConfig(
+        **values,
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+        transaction_sequence_reuse_refuse=config.transaction_sequence_reuse_refuse,
+    )

@@ -7,12 +7,13 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from logging import getLogger
 from typing import Final
 
+from ottla.broker.config import Config
 from ottla.broker.log import parallel_recovery
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_steps, new_log
 from ottla.broker.log.meta_properties import LogDirectoryError, MetaProperties, read_or_make
 from ottla.broker.log.openings import Openings
@@ -38,10 +39,20 @@ _DELETED: Final = "belongs to a topic that was deleted"
 class LogManager:
     """All logs of a broker. `clean_start`: the last stop was a clean one."""
 
-    def __init__(self, disk: Disk, clock: Clock, turns: Turns, settings: LogManagerConfig) -> None:
-        self.settings = settings
-        self.directory = settings.directory
-        self.properties = MetaProperties(settings.node_id, settings.cluster_id or "", "")
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        turns: Turns,
+        config: Config,
+        truncate_damaged: frozenset[str] = frozenset(),
+    ) -> None:
+        """`truncate_damaged` names damaged partitions, as `<topic>-<index>`, that the operator allows to be cut where
+        the damage begins."""
+        self.directory = config.log_dirs
+        self.truncate_damaged = truncate_damaged
+        self.properties = MetaProperties(config.node_id, config.cluster_id, "")
+        self._config = config
         self.clean_start = False
         self.offline: str | None = None
         self.on_offline: Callable[[], None] | None = None
@@ -57,11 +68,9 @@ class LogManager:
         self._recovered: dict[str, parallel_recovery.RecoveredLog] = {}
         self._openings = Openings()
         self.remaining = Remaining()
-        self._checkpoints = Checkpointer(
-            disk, clock, turns, settings.directory, self._partitions, self.fail_unless_short
-        )
+        self._checkpoints = Checkpointer(disk, clock, turns, self.directory, self._partitions, self.fail_unless_short)
         self.deleter = FileDeleter(disk, clock, turns, self.fail)
-        self.side_files = SideFiles(disk, clock, settings.directory, self.delete_later)
+        self.side_files = SideFiles(disk, clock, self.directory, self.delete_later)
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -83,7 +92,7 @@ class LogManager:
 
     def _begin(self) -> None:
         """Do the steps of `open` that need the lock."""
-        self.properties = read_or_make(self._disk, self.settings)
+        self.properties = read_or_make(self._disk, self._config)
         self._read_checkpoints()
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.clean_start = self._disk.exists(marker)
@@ -292,7 +301,7 @@ class LogManager:
             recovery_point=self._checkpoints.recovery_point(key),
             log_start_offset=self._checkpoints.log_start(key),
             clean=self.clean_start,
-            truncate_damaged=f"{key[0]}-{key[1]}" in self.settings.truncate_damaged,
+            truncate_damaged=f"{key[0]}-{key[1]}" in self.truncate_damaged,
             now_ms=now_ms,
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
         )
@@ -325,7 +334,7 @@ class LogManager:
 
     def delete_later(self, paths: Sequence[str]) -> None:
         """Delete renamed files or directories after `file.delete.delay.ms`."""
-        self.deleter.delete_later(paths, self.settings.file_delete_delay_ms)
+        self.deleter.delete_later(paths, self._config.log_segment_delete_delay_ms)
 
     def volume(self) -> Volume | None:
         """Return the file system of the directory; None if the directory is offline."""

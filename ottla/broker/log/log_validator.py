@@ -121,8 +121,8 @@ def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: Log
     if header.attributes & TIMESTAMP_TYPE:  # the batch claims LogAppendTime
         return True
     return not settings.log_append_time and (
-        check.max_timestamp - now_ms > settings.timestamp_after_max_ms
-        or now_ms - check.min_timestamp > settings.timestamp_before_max_ms
+        check.max_timestamp - now_ms > settings.message_timestamp_after_max_ms
+        or now_ms - check.min_timestamp > settings.message_timestamp_before_max_ms
     )
 
 
@@ -163,10 +163,10 @@ def _decompress(header: BatchHeader, batch: memoryview) -> Steps[Buffer]:
 def _validate_timestamp(timestamp_ms: int, header: BatchHeader, settings: LogConfig, now_ms: int) -> str | None:
     if settings.log_append_time or timestamp_ms == NO_TIMESTAMP:
         return "the batch has the timestamp type LogAppendTime" if header.is_log_append_time else None
-    if now_ms - timestamp_ms > settings.timestamp_before_max_ms:
-        return f"timestamp {timestamp_ms} is more than {settings.timestamp_before_max_ms} ms old"
-    if timestamp_ms - now_ms > settings.timestamp_after_max_ms:
-        return f"timestamp {timestamp_ms} is more than {settings.timestamp_after_max_ms} ms ahead"
+    if now_ms - timestamp_ms > settings.message_timestamp_before_max_ms:
+        return f"timestamp {timestamp_ms} is more than {settings.message_timestamp_before_max_ms} ms old"
+    if timestamp_ms - now_ms > settings.message_timestamp_after_max_ms:
+        return f"timestamp {timestamp_ms} is more than {settings.message_timestamp_after_max_ms} ms ahead"
     return None
 
 

@@ -6,7 +6,8 @@ Source: `MetaProperties`, `MetaPropertiesEnsemble` of Kafka 4.3.1.
 from logging import getLogger
 from typing import Final, NamedTuple
 
-from ottla.broker.log.log_config import LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.config.option import DEFAULT
 from ottla.broker.ports.disk import Disk
 from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
@@ -31,11 +32,11 @@ class MetaProperties(NamedTuple):
     directory_id: str
 
 
-def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
+def read_or_make(disk: Disk, config: Config) -> MetaProperties:
     """Read `meta.properties`, or create it in a new directory. Raises LogDirectoryError for another node or cluster."""
-    path = f"{settings.directory}/{checkpoints.META_PROPERTIES}"
+    path = f"{config.log_dirs}/{checkpoints.META_PROPERTIES}"
     if not disk.exists(path):
-        made = MetaProperties(settings.node_id, settings.cluster_id or _new_id(disk), _new_id(disk))
+        made = MetaProperties(config.node_id, config.cluster_id or _new_id(disk), _new_id(disk))
         properties = {
             "version": "1",
             "cluster.id": made.cluster_id,
@@ -51,7 +52,7 @@ def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
     directory_id = found.get("directory.id", "")
     if directory_id:
         _check_directory_id(directory_id, path)
-    node_id = _node_id(found.get("node.id", found.get("broker.id", "")), path, settings)
+    node_id = _node_id(found.get("node.id", found.get("broker.id", "")), path, config)
     cluster_id = found.get("cluster.id")
     if cluster_id is None:
         raise LogDirectoryError(
@@ -62,8 +63,8 @@ def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
         raise LogDirectoryError(
             f"{path}: cluster.id is longer than {_LONGEST_CLUSTER_ID} bytes: put the line back as it was"
         )
-    if settings.cluster_id not in (None, "", cluster_id):
-        raise LogDirectoryError(f"{path} belongs to cluster {cluster_id}, not to {settings.cluster_id}")
+    if config.cluster_id not in ("", cluster_id):
+        raise LogDirectoryError(f"{path} belongs to cluster {cluster_id}, not to {config.cluster_id}")
     return MetaProperties(node_id, cluster_id, directory_id)
 
 
@@ -74,19 +75,19 @@ def _check_directory_id(directory_id: str, path: str) -> None:
         raise LogDirectoryError(f"{path}: directory.id {broken}: put the line back as it was, or remove it") from None
 
 
-def _node_id(found: str, path: str, settings: LogManagerConfig) -> int:
+def _node_id(found: str, path: str, config: Config) -> int:
     """Return the node id of a directory. Raises LogDirectoryError if the operator has set another one."""
-    if found == str(settings.node_id):
-        return settings.node_id
+    if found == str(config.node_id):
+        return config.node_id
     is_number = found.isascii() and found.isdigit() and len(found) <= 10 and int(found) <= checkpoints.LAST_INT
     if found and not is_number:
         raise LogDirectoryError(
             f"{path} names node {found[:40]}, and a node id is a number from 0 to {checkpoints.LAST_INT}: "
             "put the line back as it was"
         )
-    if settings.node_id_given or not found:
+    if config.origin("node.id") != DEFAULT or not found:
         raise LogDirectoryError(
-            f"{path} belongs to node {found or '(none)'}, this broker is {settings.node_id}: start it without "
+            f"{path} belongs to node {found or '(none)'}, this broker is {config.node_id}: start it without "
             "node.id to take the id of the directory"
         )
     _log.info("This broker is node %d, as in %s", int(found), path)

@@ -141,7 +141,7 @@ class UnifiedLog:
             return self._refuse(*(validated.failure or (check.error, check.message)))
         batch = batch[: LOG_OVERHEAD + header.batch_length]
         if header.producer_id >= 0:
-            decision = self.producer_state.check_batch(header, _CLIENT, settings.refuse_sequence_reuse)
+            decision = self.producer_state.check_batch(header, _CLIENT, settings.transaction_sequence_reuse_refuse)
             if decision.error is not NO_ERROR:
                 return self._refuse(decision.error, decision.message)
             if decision.duplicate is not None:

@@ -9,7 +9,7 @@ import logging
 import re
 from typing import Any, Final, NamedTuple
 
-from ottla.broker.config.oauth import OAuthSettings
+from ottla.broker.config import Config
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.web import Web, fetch
 from ottla.broker.security.keys import Head, VerificationKey, parse_keys
@@ -40,9 +40,9 @@ class Jwks:
     __slots__ = (
         "_around",
         "_backoff_ms",
+        "_config",
         "_fetched_ms",
         "_keys",
-        "_settings",
         "_stopped",
         "_timer",
         "_under_way",
@@ -50,16 +50,16 @@ class Jwks:
         "listener_name",
     )
 
-    def __init__(self, listener_name: str, settings: OAuthSettings, around: KeyFetchContext) -> None:
+    def __init__(self, listener_name: str, config: Config, around: KeyFetchContext) -> None:
         self.listener_name = listener_name
-        self._settings = settings
+        self._config = config
         self._around = around
         self._keys: tuple[VerificationKey, ...] = ()
         self._waits: dict[Wait[None], None] = {}
         self._under_way = False
         self._stopped = False
         self._fetched_ms = -MISSED_AGAIN_MS
-        self._backoff_ms = float(settings.jwks_endpoint_retry_backoff_ms)
+        self._backoff_ms = float(config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms)
         self._timer: Timer | None = None
 
     def start(self) -> None:
@@ -71,7 +71,7 @@ class Jwks:
             self._timer = None
         self._under_way = True
         self._fetched_ms = self._around.clock.monotonic_ms()
-        url = self._settings.jwks_endpoint_url
+        url = self._config.sasl_oauthbearer_jwks_endpoint_url
         self._around.web.start(lambda: parse_keys(fetch(url, MOST_BYTES, TIMEOUT_S)), self._take_keys)
 
     def stop(self) -> None:
@@ -123,15 +123,21 @@ class Jwks:
                 names = ", ".join(repr(key.key_id) for key in keys)
                 log.info("Fetched %s: %s", where, names[:_MOST_CHARS])
             self._keys = keys
-            self._backoff_ms = float(self._settings.jwks_endpoint_retry_backoff_ms)
-            again_ms = float(self._settings.jwks_endpoint_refresh_ms)
+            self._backoff_ms = float(self._config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms)
+            again_ms = float(self._config.sasl_oauthbearer_jwks_endpoint_refresh_ms)
         else:
             stays = "; the previous keys stay in use" if self._keys else "; no client can log in with a token"
             log.warning(
-                "Cannot fetch %s from %s: %s%s", where, _redact_url(self._settings.jwks_endpoint_url), failure, stays
+                "Cannot fetch %s from %s: %s%s",
+                where,
+                _redact_url(self._config.sasl_oauthbearer_jwks_endpoint_url),
+                failure,
+                stays,
             )
             again_ms = self._backoff_ms
-            self._backoff_ms = min(2 * self._backoff_ms, float(self._settings.jwks_endpoint_retry_backoff_max_ms))
+            self._backoff_ms = min(
+                2 * self._backoff_ms, float(self._config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms)
+            )
         for wait in self._waits:
             wait.wake(None)
         if not self._stopped:

@@ -3,11 +3,11 @@
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from ottla.broker.config import Config, Listener
-from ottla.broker.config.principal_rules import mapped_name, parse_principal_rules
-from ottla.broker.config.tls import TlsSettings, tls_settings
+from ottla.broker.config.listener_options import TLS_OPTIONS, listener_config
+from ottla.broker.config.principals import mapped_name, parse_principal_rules
 from ottla.broker.costs import HANDSHAKE_US
 from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.non_kafka import NonKafkaClients, describe_non_tls
@@ -41,10 +41,10 @@ class ListenerTls:
         self._limiter = LogLimiter()
         # On a listener with logins, the login determines the principal, not the certificate.
         self._names_clients = not config.has_logins(listener)
-        self._settings = tls_settings(config, self._name)
-        self._current = self._made(self._settings)
-        self._rules = parse_principal_rules(self._settings.ssl_principal_mapping_rules)
-        self._stamps = _stamps(self._settings)
+        self._config = listener_config(config, self._name)
+        self._current = self._made(self._config)
+        self._rules = parse_principal_rules(self._config.ssl_principal_mapping_rules)
+        self._stamps = _stamps(self._config)
         self._checked_ms = clock.monotonic_ms()
 
     def current_context(self) -> ssl.SSLContext:
@@ -52,10 +52,10 @@ class ListenerTls:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._checked_ms >= CHECK_MS:
             self._checked_ms = now_ms
-            stamps = _stamps(self._settings)
+            stamps = _stamps(self._config)
             if stamps != self._stamps:
                 self._stamps = stamps
-                self._renew(self._settings)
+                self._renew(self._config)
         return self._current.context
 
     def principal(self, certificate: bytes | None) -> str:
@@ -74,24 +74,24 @@ class ListenerTls:
 
     def change(self, config: Config) -> None:
         """Apply changed options."""
-        settings = tls_settings(config, self._name)
-        stamps = _stamps(settings)
-        if settings != self._settings or stamps != self._stamps:
+        changed = listener_config(config, self._name)
+        stamps = _stamps(changed)
+        if _tls_values(changed) != _tls_values(self._config) or stamps != self._stamps:
             self._stamps = stamps
-            self._renew(settings)
+            self._renew(changed)
 
     def take(self) -> None:
         """Reload the stores, even if the files seem unchanged."""
-        self._stamps = _stamps(self._settings)
-        self._renew(self._settings)
+        self._stamps = _stamps(self._config)
+        self._renew(self._config)
 
     def problem(self, config: Config) -> str:
         """Return the reason why these options cannot be applied, or an empty string."""
-        settings = tls_settings(config, self._name)
-        if settings == self._settings:
+        changed = listener_config(config, self._name)
+        if _tls_values(changed) == _tls_values(self._config):
             return ""
         try:
-            self._load_renewal(settings)
+            self._load_renewal(changed)
         except TlsError as error:
             return str(error)
         return ""
@@ -118,39 +118,43 @@ class ListenerTls:
         if self._non_kafka.is_log_due(peer.rpartition(":")[0], protocol, self._clock.monotonic_ms()):
             log.warning("Closing the connection of %s: %s", peer, protocol)
 
-    def _renew(self, settings: TlsSettings) -> None:
+    def _renew(self, config: Config) -> None:
         try:
-            self._current = self._load_renewal(settings)
+            self._current = self._load_renewal(config)
         except TlsError as error:
             log.error("%s; the previous certificate stays in use", error)
         else:
-            self._settings = settings
+            self._config = config
             log.info("Listener %s uses its new keystore", self._name)
 
-    def _load_renewal(self, settings: TlsSettings) -> ServerTls:
+    def _load_renewal(self, config: Config) -> ServerTls:
         """Load the TLS context that replaces the current one. Raises TlsError if the certificate may not be replaced
         by this one."""
-        made = self._made(settings)
+        made = self._made(config)
         problem = why_not(
             self._current.entry,
             made.entry,
-            dn_may_change=settings.allows_dn_changes,
-            san_may_change=settings.allows_san_changes,
+            dn_may_change=config.ssl_allow_dn_changes,
+            san_may_change=config.ssl_allow_san_changes,
         )
         if problem:
             raise TlsError(f"Listener {self._name}: {problem}")
         return made
 
-    def _made(self, settings: TlsSettings) -> ServerTls:
+    def _made(self, config: Config) -> ServerTls:
         try:
-            return server_tls(settings)
+            return server_tls(config)
         except TlsError as error:
             raise TlsError(f"Listener {self._name}: {error}") from None
 
 
-def _stamps(settings: TlsSettings) -> _Stamps:
+def _stamps(config: Config) -> _Stamps:
     """Return the modification time and size of each file."""
-    return tuple(map(stamp, settings.files))
+    return tuple(map(stamp, filter(None, (config.ssl_keystore_location, config.ssl_truststore_location))))
+
+
+def _tls_values(config: Config) -> list[Any]:
+    return [getattr(config, option.attribute) for option in TLS_OPTIONS.values()]
 
 
 _REASONS: Final = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.broker.config import Config
-from ottla.broker.config.oauth import UNSECURED, unsecured_settings
+from ottla.broker.config.oauth import UNSECURED, token_validator, unsecured_settings
 from ottla.broker.config.sasl import SaslSettings, sasl_settings
 from ottla.broker.security.hashed import HashedPasswords
 from ottla.broker.security.jwks import Jwks, KeyFetchContext
@@ -44,7 +44,7 @@ class Logins:
 
     def max_reauth_ms(self, name: str) -> int:
         """Return the longest session of a mechanism; 0 for no limit."""
-        return self._settings.max_reauth_ms[name]
+        return self._settings.configs[name].connections_max_reauth_ms
 
     def server(self, name: str) -> SaslServer:
         """Begin a login with one of `names`."""
@@ -65,8 +65,8 @@ class Logins:
             self._jwks.stop()
 
     def _tokens_of(self, listener_name: str, around: KeyFetchContext) -> Tokens:
-        oauth = self._settings.oauth
-        if oauth.validator == UNSECURED:
+        oauth = self._settings.configs[OAUTHBEARER]
+        if token_validator(oauth) == UNSECURED:
             log.warning(
                 "Listener %s accepts unsigned tokens of OAUTHBEARER: a client can log in as any user", listener_name
             )

@@ -7,7 +7,7 @@ and `ottla/broker/config/oauth.py` refuses incomplete configurations that Kafka 
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.broker.config.oauth import OAuthSettings
+from ottla.broker.config import Config
 from ottla.broker.costs import TOKEN_US
 from ottla.broker.security.jwks import Jwks, KeyFetchContext
 from ottla.broker.security.keys import read_head, verified_claims
@@ -18,10 +18,10 @@ from ottla.broker.security.unsecured import seconds, user_name
 class SignedTokens:
     """Checker of the tokens of one listener, with the keys of `jwks`."""
 
-    __slots__ = ("_around", "_jwks", "_settings")
+    __slots__ = ("_around", "_config", "_jwks")
 
-    def __init__(self, settings: OAuthSettings, jwks: Jwks, around: KeyFetchContext) -> None:
-        self._settings = settings
+    def __init__(self, config: Config, jwks: Jwks, around: KeyFetchContext) -> None:
+        self._config = config
         self._jwks = jwks
         self._around = around
 
@@ -33,13 +33,13 @@ class SignedTokens:
         claims = verified_claims(token, head, key)
         self._check_times(claims)
         self._check_origin(claims)
-        name = user_name(claims, self._settings.sub_claim_name)
-        _check_scopes(claims.get(self._settings.scope_claim_name))
+        name = user_name(claims, self._config.sasl_oauthbearer_sub_claim_name)
+        _check_scopes(claims.get(self._config.sasl_oauthbearer_scope_claim_name))
         return Checked(name, (seconds(claims, "exp") or 0.0) * 1000)
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
         expires_s, issued_s, begins_s = (seconds(claims, name) for name in ("exp", "iat", "nbf"))
-        now_s, skew_s = self._around.clock.now_ms() / 1000, self._settings.clock_skew_seconds
+        now_s, skew_s = self._around.clock.now_ms() / 1000, self._config.sasl_oauthbearer_clock_skew_seconds
         if expires_s is None or issued_s is None:
             raise TokenRefused("it has no exp or no iat")
         if expires_s <= now_s - skew_s:
@@ -52,13 +52,13 @@ class SignedTokens:
             raise TokenRefused("it expired before it was issued")
 
     def _check_origin(self, claims: Mapping[str, Any]) -> None:
-        settings = self._settings
-        if settings.expected_issuer and claims.get("iss") != settings.expected_issuer:
+        config = self._config
+        if config.sasl_oauthbearer_expected_issuer and claims.get("iss") != config.sasl_oauthbearer_expected_issuer:
             raise TokenRefused("it is from another issuer")
-        if settings.expected_audience:
+        if config.sasl_oauthbearer_expected_audience:
             given = claims.get("aud")
             audience = given if isinstance(given, list) else [given]
-            expected = [each.strip() for each in settings.expected_audience.split(",")]
+            expected = [each.strip() for each in config.sasl_oauthbearer_expected_audience.split(",")]
             if not any(each in expected for each in audience if isinstance(each, str)):
                 raise TokenRefused("it is for another audience")
 

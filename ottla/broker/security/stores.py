@@ -6,7 +6,7 @@ Source: `DefaultSslEngineFactory` of Kafka 4.3.1 and KIP-651.
 import re
 from typing import Final, NamedTuple
 
-from ottla.broker.config.tls import TlsSettings
+from ottla.broker.config import Config
 from ottla.broker.ports import key_files
 
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----")
@@ -31,35 +31,35 @@ class KeyStore(NamedTuple):
         return next(found[0] for found in _BLOCK.finditer(self.pem) if found[1] == "CERTIFICATE")
 
 
-def key_store(settings: TlsSettings) -> KeyStore:
+def key_store(config: Config) -> KeyStore:
     """Read the broker's key and certificates. Raises TlsError."""
-    if settings.ssl_keystore_key or settings.ssl_keystore_certificate_chain:
-        if settings.ssl_keystore_location:
+    if config.ssl_keystore_key or config.ssl_keystore_certificate_chain:
+        if config.ssl_keystore_location:
             raise TlsError("ssl.keystore.location and ssl.keystore.key are both set: set one of them")
-        key = _blocks(settings.ssl_keystore_key, "ssl.keystore.key", keys=True)
-        chain = _blocks(settings.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain", keys=False)
-        return KeyStore(key + chain, settings.ssl_key_password)
+        key = _blocks(config.ssl_keystore_key, "ssl.keystore.key", keys=True)
+        chain = _blocks(config.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain", keys=False)
+        return KeyStore(key + chain, config.ssl_key_password)
     option = "ssl.keystore.location"
-    content = _read(settings.ssl_keystore_location, option)
-    if settings.ssl_keystore_type == "PEM":
-        where = f"{option} {settings.ssl_keystore_location}"
+    content = _read(config.ssl_keystore_location, option)
+    if config.ssl_keystore_type == "PEM":
+        where = f"{option} {config.ssl_keystore_location}"
         text = _text(content, where)
-        return KeyStore(_blocks(text, where, keys=True) + _blocks(text, where, keys=False), settings.ssl_key_password)
-    return KeyStore(_from_pkcs12(content, settings.ssl_keystore_password, option, settings.ssl_keystore_location), "")
+        return KeyStore(_blocks(text, where, keys=True) + _blocks(text, where, keys=False), config.ssl_key_password)
+    return KeyStore(_from_pkcs12(content, config.ssl_keystore_password, option, config.ssl_keystore_location), "")
 
 
-def read_ca_certificates(settings: TlsSettings) -> str:
+def read_ca_certificates(config: Config) -> str:
     """Return the CA certificates for clients as PEM; empty text selects those of this machine. Raises TlsError."""
-    if settings.ssl_truststore_certificates:
-        return _blocks(settings.ssl_truststore_certificates, "ssl.truststore.certificates", keys=False)
-    if not settings.ssl_truststore_location:
+    if config.ssl_truststore_certificates:
+        return _blocks(config.ssl_truststore_certificates, "ssl.truststore.certificates", keys=False)
+    if not config.ssl_truststore_location:
         return ""
     option = "ssl.truststore.location"
-    content = _read(settings.ssl_truststore_location, option)
-    if settings.ssl_truststore_type == "PEM":
-        where = f"{option} {settings.ssl_truststore_location}"
+    content = _read(config.ssl_truststore_location, option)
+    if config.ssl_truststore_type == "PEM":
+        where = f"{option} {config.ssl_truststore_location}"
         return _blocks(_text(content, where), where, keys=False)
-    return _from_pkcs12(content, settings.ssl_truststore_password, option, settings.ssl_truststore_location, keys=False)
+    return _from_pkcs12(content, config.ssl_truststore_password, option, config.ssl_truststore_location, keys=False)
 
 
 def _read(location: str, option: str) -> bytes:

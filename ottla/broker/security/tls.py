@@ -7,7 +7,7 @@ import re
 import ssl
 from typing import Final, NamedTuple
 
-from ottla.broker.config.tls import TlsSettings
+from ottla.broker.config import Config
 from ottla.broker.ports.handshakes import ServerContext
 from ottla.broker.ports.key_files import as_file
 from ottla.broker.security.certificates import CertificateEntry, certificate_entry
@@ -26,18 +26,18 @@ class ServerTls(NamedTuple):
     entry: CertificateEntry
 
 
-def server_tls(settings: TlsSettings) -> ServerTls:
+def server_tls(config: Config) -> ServerTls:
     """Load the context for these options. Raises TlsError with the wrong option and the reason."""
-    store = key_store(settings)
+    store = key_store(config)
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
-    versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols.split(",")]
+    versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols.split(",")]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_IGNORE_UNEXPECTED_EOF
-    _choose_ciphers(context, [name for name in settings.ssl_cipher_suites.split(",") if name])
+    _choose_ciphers(context, [name for name in config.ssl_cipher_suites.split(",") if name])
     _load_key(context, store)
-    context.verify_mode = _CLIENTS[settings.ssl_client_auth]
+    context.verify_mode = _CLIENTS[config.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
-        _load_truststore(context, settings)
+        _load_truststore(context, config)
     return ServerTls(context, _entry(store))
 
 
@@ -64,8 +64,8 @@ def _entry(store: KeyStore) -> CertificateEntry:
         raise TlsError(f"The keystore cannot be used: the names in its certificate cannot be read ({error})") from None
 
 
-def _load_truststore(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    certificates = read_ca_certificates(settings)
+def _load_truststore(context: ssl.SSLContext, config: Config) -> None:
+    certificates = read_ca_certificates(config)
     if not certificates:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return

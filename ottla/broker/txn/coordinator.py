@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.broker.cluster.marker_sink import MarkerSink
+from ottla.broker.config import Config
 from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
@@ -19,7 +20,6 @@ from ottla.broker.txn import machine
 from ottla.broker.txn.completion_waiters import CompletionWaiters
 from ottla.broker.txn.end_txn_rules import decide_end, decide_end_v2
 from ottla.broker.txn.housekeeping import Housekeeping
-from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionCluster, TransactionStateManager
 from ottla.broker.txn.states import PREPARED, TransactionStatus
@@ -43,15 +43,22 @@ class TransactionCoordinator:
     """All transactional ids of this broker, and idempotent producers without one."""
 
     def __init__(
-        self, cluster: TransactionCluster, sink: MarkerSink, turns: Turns, clock: Clock, settings: TransactionSettings
+        self,
+        cluster: TransactionCluster,
+        sink: MarkerSink,
+        turns: Turns,
+        clock: Clock,
+        config: Config,
+        markers_delay_ms: float = 0,
     ) -> None:
-        self.settings = settings
+        """Markers are written `markers_delay_ms` after the outcome is durable."""
+        self.config = config
         self.sink = sink
         self._cluster = cluster
         self._clock = clock
-        self.states = TransactionStateManager(cluster, sink, turns, clock, settings.markers_delay_ms)
-        self._waiters = CompletionWaiters(self.states, turns, clock, settings.markers_wait_ms)
-        self._housekeeping = Housekeeping(self.states, turns, clock, settings)
+        self.states = TransactionStateManager(cluster, sink, turns, clock, markers_delay_ms)
+        self._waiters = CompletionWaiters(self.states, turns, clock, config.transaction_markers_wait_ms)
+        self._housekeeping = Housekeeping(self.states, turns, clock, config)
 
     # ---- life cycle
 
@@ -97,7 +104,7 @@ class TransactionCoordinator:
             return await self._idempotent_producer()
         if not transactional_id:
             return ANSWERS[ErrorCode.INVALID_REQUEST]
-        if not 0 < timeout_ms <= self.settings.max_timeout_ms:
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             return ANSWERS[ErrorCode.INVALID_TRANSACTION_TIMEOUT]
         expected = expected_producer_id, expected_epoch
 

@@ -8,13 +8,13 @@ Source: `TransactionStateManager.timedOutTransactions`, `removeExpiredTransactio
 from collections.abc import Iterator
 from typing import Final
 
+from ottla.broker.config import Config
 from ottla.broker.coordinator.periodic import Periodic
 from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.costs import CHECK_ID_US, ROW_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
-from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.values import NO_PENDING
@@ -30,16 +30,16 @@ TOMBSTONE_OVERHEAD_BYTES: Final = 24
 class Housekeeping:
     """The two timers of a coordinator."""
 
-    def __init__(
-        self, states: TransactionStateManager, turns: Turns, clock: Clock, settings: TransactionSettings
-    ) -> None:
+    def __init__(self, states: TransactionStateManager, turns: Turns, clock: Clock, config: Config) -> None:
         self._states = states
         self._turns = turns
         self._clock = clock
-        self._expiration_ms = settings.id_expiration_ms
+        abort_interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expire_interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._expiration_ms = config.transactional_id_expiration_ms
         self._scans = (
-            Periodic("timeouts", settings.abort_interval_ms, self._abort_timed_out, turns, clock),
-            Periodic("expired ids", settings.expire_interval_ms, self._expire_ids, turns, clock),
+            Periodic("timeouts", abort_interval_ms, self._abort_timed_out, turns, clock),
+            Periodic("expired ids", expire_interval_ms, self._expire_ids, turns, clock),
         )
 
     def start(self) -> None:

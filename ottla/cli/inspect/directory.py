@@ -30,7 +30,6 @@ from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
-PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 
 # `struct flock`: of Linux, and of macOS.
 _FLOCK: Final = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct("@hhqqi4x")
@@ -87,7 +86,7 @@ class Directory:
             clean=self.clean,
             truncate_damaged=False,
             now_ms=now_ms,
-            producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
+            producer_id_expiration_ms=LogConfig().producer_id_expiration_ms,
         )
 
     def settings_of(self, name: str) -> LogConfig:
@@ -98,12 +97,13 @@ class Directory:
         key = checkpoints.parse_directory_name(name) or ("", 0)
         topic = self.image.topics.get(key[0])
         if topic is None:
-            return LogConfig(cleanup_compact=key[0] in INTERNAL_TOPICS or key in self._compacted)
-        compact = "compact" in topic.configs.get("cleanup.policy", "") or topic.internal
+            compact = key[0] in INTERNAL_TOPICS or key in self._compacted
+            return LogConfig(cleanup_policy="compact" if compact else "delete")
+        policy = "compact" if topic.internal else topic.configs.get("cleanup.policy", "delete")
         interval = topic.configs.get("index.interval.bytes", "")
         if interval.isdigit():
-            return LogConfig(cleanup_compact=compact, index_interval_bytes=int(interval))
-        return LogConfig(cleanup_compact=compact)
+            return LogConfig(cleanup_policy=policy, index_interval_bytes=int(interval))
+        return LogConfig(cleanup_policy=policy)
 
     def read_metadata(self, now_ms: int) -> None:
         """Replay `__cluster_metadata-0` from its newest snapshot on. Unreadable data is added to `problems`."""

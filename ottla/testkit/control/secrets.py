@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.broker.config.loggable import loggable_value
+from ottla.broker.config.describe import loggable_value
 from ottla.broker.outbox import Part
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError

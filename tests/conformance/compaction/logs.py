@@ -7,8 +7,9 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
+from ottla.broker.config import Config
 from ottla.broker.log.cleaning.log_cleaner import LogCleaner
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.retention import Retention
 from ottla.broker.ports.disk import RealDisk
@@ -29,7 +30,7 @@ LATER_MS = 2_000
 KEPT_SUFFIXES = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
 SETTINGS = LogConfig(
     segment_bytes=SEGMENT_BYTES,
-    cleanup_compact=True,
+    cleanup_policy="compact,delete",
     min_cleanable_dirty_ratio=0.0,
     delete_retention_ms=DELETE_RETENTION_MS,
 )
@@ -52,7 +53,7 @@ class Log:
         )
         self.turns = Turns(clock.next_turn, self.bugs.append)
         self.disk = DiskThatSyncsAtOnce()
-        self.manager = LogManager(self.disk, clock, self.turns, LogManagerConfig(str(directory)))
+        self.manager = LogManager(self.disk, clock, self.turns, Config(log_dirs=str(directory)))
         self.manager.open()
         self.clock = clock
         self.partition = self.manager.open_partition("t", 0, bytes(range(16)), 0, settings)

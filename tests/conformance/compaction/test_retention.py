@@ -36,8 +36,7 @@ def retain_with_ottla(directory, now_ms, policy, retention_ms, retention_bytes, 
     (directory / ".kafka_cleanshutdown").write_text("{}")
     settings = replace(
         logs.SETTINGS,
-        cleanup_compact="compact" in policy,
-        cleanup_delete="delete" in policy,
+        cleanup_policy=policy,
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
     )

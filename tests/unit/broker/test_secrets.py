@@ -10,10 +10,9 @@ from ottla.admin.about import own_routes
 from ottla.admin.metrics.page import MetricsPage
 from ottla.admin.picture import picture_routes
 from ottla.admin.routes import Router
-from ottla.broker.config import describe_broker
-from ottla.broker.config.dynamic import describe_cluster, in_force
-from ottla.broker.config.load import load_config
-from ottla.broker.config.sources import from_flags, from_properties
+from ottla.broker.config import describe_broker, describe_cluster
+from ottla.broker.config.dynamic import in_force
+from ottla.broker.config.load import from_flags, from_properties, load_config
 from ottla.cli.logs import JsonFormatter, KafkaFormatter
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.broker.config import from_properties, load_config
-from ottla.broker.config.tls import tls_settings
+from ottla.broker.config.listener_options import listener_config
 from ottla.broker.security.tls import server_tls
 from ottla.cli.certs import certs
 from tests.certificates import Certificates
@@ -20,7 +20,7 @@ def test_a_broker_takes_its_properties(certificates):
     text = certificates.properties.read_text()
     found = load_config(from_properties(text, "server.properties"))
     assert found.notes() == []
-    context = server_tls(tls_settings(found.config, "SSL")).context
+    context = server_tls(listener_config(found.config, "SSL")).context
     assert context.verify_mode is ssl.CERT_OPTIONAL
 
 

@@ -98,6 +98,35 @@ def test_configs_that_are_changed(cli, tmp_path):
     assert cli("configs", "--changed").stdout == "options: none\n\ntopic configs: none\n"
 
 
+def test_configs_of_a_single_listener(cli, tmp_path):
+    (tmp_path / "server.properties").write_text(
+        "listeners=IN://h:1,OUT://h:2\nlistener.security.protocol.map=IN:SSL,OUT:SASL_SSL\n"
+        "sasl.enabled.mechanisms=SCRAM-SHA-512\nssl.keystore.location=/all\n"
+        "listener.name.out.ssl.keystore.location=/own\nlistener.name.in.ssl.key.password=hush\n"
+        "listener.name.out.connections.max.reauth.ms=5\n"
+        "listener.name.out.scram-sha-512.connections.max.reauth.ms=7\n"
+    )
+
+    def list_options(*arguments):
+        result = cli("configs", "server.properties", *arguments, "--format", "json")
+        rows = json.loads(result.stdout)["options"]
+        return {row["option"]: (row["value"], row["default"], row["origin"]) for row in rows}
+
+    place = "file server.properties:"
+    found = {name: row for name, row in list_options().items() if name.startswith("listener.name.")}
+    assert found.items() <= list_options("--changed").items()
+    assert found == {
+        "listener.name.in.ssl.key.password": ("[hidden]", "", f"{place}6"),
+        "listener.name.out.ssl.keystore.location": ("/own", "/all", f"{place}5"),
+        "listener.name.out.connections.max.reauth.ms": ("5", "0", f"{place}7"),
+        "listener.name.out.scram-sha-512.connections.max.reauth.ms": ("7", "5", f"{place}8"),
+    }
+    of_listener = list_options("listener.name.out.*")
+    assert of_listener["listener.name.out.oauthbearer.connections.max.reauth.ms"] == ("5", "5", f"{place}7")
+    assert list_options("listener.name.in.*")["listener.name.in.ssl.keystore.location"] == ("/all", "/all", f"{place}4")
+    assert of_listener["listener.name.out.ssl.client.auth"] == ("none", "none", "default")
+
+
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [

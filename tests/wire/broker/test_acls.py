@@ -20,7 +20,7 @@ from kafka.admin import (
 from kafka.errors import TopicAuthorizationFailedError
 from served import Served
 
-from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.cli.main import main
 
 AUTHORIZER = ("--override", f"authorizer.class.name={STANDARD_AUTHORIZER}")

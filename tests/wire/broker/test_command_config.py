@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from served import serving
 
-from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.cli.main import main
 
 USERS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_admin=hunter2;"

@@ -7,7 +7,8 @@ import pytest
 
 from lab.simulation.charged import ChargedTurns
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk
 
@@ -71,7 +72,7 @@ class ClusterParts:
         self.clock.next.clear()
         self.disk.now_ns = lambda: 0
         turns = self.turns = ChargedTurns(self.clock.next_turn, self.bugs.append, lambda *held: self.bugs.append(held))
-        self.logs = LogManager(self.disk, self.clock, turns, LogManagerConfig(str(self.directory)))
+        self.logs = LogManager(self.disk, self.clock, turns, Config(log_dirs=str(self.directory)))
         self.logs.open()
         self.cluster = Cluster(
             self.logs,

@@ -2,11 +2,17 @@
 
 import pytest
 
-from ottla.broker.config import BROKER_OPTIONS, Config, describe_broker, describe_cluster, describe_topic
+from ottla.broker.config import (
+    BROKER_OPTIONS,
+    Config,
+    describe_broker,
+    describe_cluster,
+    describe_group,
+    describe_topic,
+)
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, Change, Operation, alter
 from ottla.broker.config.dynamic import CHANGEABLE, DYNAMIC_OPTIONS, ConfigInForce, dynamic_problem, in_force
-from ottla.broker.config.group import GROUP_OPTIONS, describe_group, group_config_problem
-from ottla.broker.config.kept import KEPT_OPTIONS
+from ottla.broker.config.kept import GROUP_OPTIONS, KEPT_OPTIONS, group_config_problem
 from ottla.broker.config.option import Origin, value_text
 from ottla.protocol.errors import ErrorCode as E
 

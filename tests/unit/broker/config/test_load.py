@@ -9,7 +9,7 @@ from ottla.broker.config import (
     from_properties,
     load_config,
 )
-from ottla.broker.config.super_users import parse_super_users
+from ottla.broker.config.principals import parse_super_users
 
 # What Kafka 4.3.1 ships as config/server.properties, without its comments.
 KAFKA_SERVER_PROPERTIES = """

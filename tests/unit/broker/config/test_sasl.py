@@ -3,6 +3,8 @@
 import pytest
 
 from ottla.broker.config import ConfigError, from_environment, from_flags, jaas_file_of, load_config
+from ottla.broker.config.listener_options import listener_config
+from ottla.broker.config.oauth import token_validator
 from ottla.broker.config.sasl import sasl_settings
 
 LISTENERS = "listeners=INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2"
@@ -33,7 +35,7 @@ def test_a_listeners_own_mechanisms_go_before_those_of_all():
 
 
 def test_mechanism_options_override_listener_options_and_general_ones():
-    found = settings(
+    config = load(
         "sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512",
         "connections.max.reauth.ms=1000",
         "listener.name.outside.connections.max.reauth.ms=2000",
@@ -43,10 +45,13 @@ def test_mechanism_options_override_listener_options_and_general_ones():
         "listener.name.outside.sasl.oauthbearer.clock.skew.seconds=7",
         "listener.name.outside.oauthbearer.sasl.server.callback.handler.class="
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
-    )
-    assert found.max_reauth_ms == {"SCRAM-SHA-256": 2000, "SCRAM-SHA-512": 3000}
-    assert (found.oauth.expected_issuer, found.oauth.clock_skew_seconds) == ("own", 7)
-    assert found.oauth.validator == "OAuthBearerValidatorCallbackHandler"
+    ).config
+    found = sasl_settings(config, "OUTSIDE").configs
+    sessions_ms = {mechanism: own.connections_max_reauth_ms for mechanism, own in found.items()}
+    assert sessions_ms == {"SCRAM-SHA-256": 2000, "SCRAM-SHA-512": 3000}
+    oauth = listener_config(config, "OUTSIDE", "OAUTHBEARER")
+    assert (oauth.sasl_oauthbearer_expected_issuer, oauth.sasl_oauthbearer_clock_skew_seconds) == ("own", 7)
+    assert token_validator(oauth) == "OAuthBearerValidatorCallbackHandler"
 
 
 def test_variables_of_kafkas_image_are_read():

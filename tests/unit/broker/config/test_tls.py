@@ -5,7 +5,7 @@ import pytest
 from ottla.broker.config import ConfigError, Kind, describe_broker, from_environment, from_flags, load_config
 from ottla.broker.config.altered import BROKER_FAMILY, Change, Operation, alter
 from ottla.broker.config.dynamic import in_force
-from ottla.broker.config.tls import TLS_OPTIONS, of_listener, tls_settings
+from ottla.broker.config.listener_options import TLS_OPTIONS, listener_config, of_listener
 
 SSL = "listeners=INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2"
 MAP = "listener.security.protocol.map=INSIDE:SSL,OUTSIDE:SSL"
@@ -17,9 +17,9 @@ def load(*flags, environment=()):
 
 def test_listener_options_override_general_tls_options():
     config = load("ssl.keystore.location=/all", "listener.name.outside.ssl.keystore.location=/own").config
-    assert tls_settings(config, "OUTSIDE").ssl_keystore_location == "/own"
-    assert tls_settings(config, "INSIDE").ssl_keystore_location == "/all"
-    assert tls_settings(config, "INSIDE").ssl_enabled_protocols == "TLSv1.2,TLSv1.3"
+    assert listener_config(config, "OUTSIDE").ssl_keystore_location == "/own"
+    assert listener_config(config, "INSIDE").ssl_keystore_location == "/all"
+    assert listener_config(config, "INSIDE").ssl_enabled_protocols == "TLSv1.2,TLSv1.3"
 
 
 def test_a_tls_flag_overrides_an_environment_variable():
@@ -28,7 +28,7 @@ def test_a_tls_flag_overrides_an_environment_variable():
         "KAFKA_LISTENER_NAME_OUTSIDE_SSL_CLIENT_AUTH": "required",
     }
     found = load("listener.name.outside.ssl.keystore.location=/flag", environment=environment)
-    settings = tls_settings(found.config, "OUTSIDE")
+    settings = listener_config(found.config, "OUTSIDE")
     assert (settings.ssl_keystore_location, settings.ssl_client_auth) == ("/flag", "required")
     assert found.notes() == []
 
@@ -39,9 +39,9 @@ def test_dynamic_tls_changes_override_static_options():
         "": {"listener.name.outside.ssl.keystore.location": "/cluster", "listener.name.outside.ssl.keystore.type": "?"},
         "1": {"listener.name.outside.ssl.keystore.location": "/broker"},
     }
-    settings = tls_settings(in_force(static, 1, changed), "OUTSIDE")
+    settings = listener_config(in_force(static, 1, changed), "OUTSIDE")
     assert (settings.ssl_keystore_location, settings.ssl_keystore_type) == ("/broker", "JKS")
-    assert tls_settings(in_force(static, 1, {"": changed[""]}), "OUTSIDE").ssl_keystore_location == "/cluster"
+    assert listener_config(in_force(static, 1, {"": changed[""]}), "OUTSIDE").ssl_keystore_location == "/cluster"
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_tls_secrets_are_hidden_in_descriptions_and_repr():
     assert len(keys) == 6
     flags = [f"{key}={secret}" for key in keys] + [f"listener.name.inside.{key}={secret}" for key in keys]
     config = in_force(load(*flags).config, 1, {"1": {f"listener.name.inside.{key}": secret for key in keys}})
-    assert secret not in repr(config) and secret not in repr(tls_settings(config, "INSIDE"))
+    assert secret not in repr(config) and secret not in repr(listener_config(config, "INSIDE"))
     entries = {entry.name: entry for entry in describe_broker(config)}
     for name in (*keys, *(f"listener.name.inside.{key}" for key in keys)):
         entry = entries[name]
         assert (entry.value, entry.sensitive, entry.kind) == (None, True, Kind.PASSWORD)
         assert {value for _, value, _ in entry.synonyms} == {None}
-    assert tls_settings(config, "INSIDE").ssl_key_password == secret
+    assert listener_config(config, "INSIDE").ssl_key_password == secret
 
 
 def test_a_secret_of_a_plugin_is_none_of_ours():
@@ -104,5 +104,5 @@ def test_sasl_ssl_listeners_ignore_the_general_ssl_client_auth(flags, asked):
     logins = ["sasl.enabled.mechanisms=SCRAM-SHA-256", "ssl.client.auth=required", *flags]
     map_ = "listener.security.protocol.map=INSIDE:SSL,OUTSIDE:SASL_SSL"
     config = load_config(from_flags([SSL, map_, *logins])).config
-    assert tls_settings(config, "OUTSIDE").ssl_client_auth == asked
-    assert tls_settings(config, "INSIDE").ssl_client_auth == "required"
+    assert listener_config(config, "OUTSIDE").ssl_client_auth == asked
+    assert listener_config(config, "INSIDE").ssl_client_auth == "required"

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.broker.turns import Turns
@@ -109,11 +110,13 @@ class LogsOnDisk:
         """A list that a test puts here gets what is left for later turns; else it runs at once."""
         self.start()
 
-    def start(self, **settings):
+    def start(self, truncate_damaged=frozenset(), **options):
         turns = Turns(self.next_turn, self.bugs.append)
         self.turns = turns
         self.clock.enter = turns.event
-        self.manager = LogManager(self.disk, self.clock, turns, LogManagerConfig(str(self.directory), **settings))
+        self.manager = LogManager(
+            self.disk, self.clock, turns, Config(log_dirs=str(self.directory), **options), truncate_damaged
+        )
         self.manager.open()
         return self.manager
 

@@ -17,7 +17,7 @@ from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValu
 from ottla.protocol.records import iter_records
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 
-SETTINGS = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_ratio": 0.3}
+SETTINGS = {"segment_bytes": 400, "cleanup_policy": "compact,delete", "min_cleanable_dirty_ratio": 0.3}
 
 
 class Rig:
@@ -93,7 +93,7 @@ def test_a_log_below_its_min_cleanable_dirty_ratio_is_not_cleaned(rig):
 
 
 def test_a_topic_without_compaction_keeps_all_its_records(rig):
-    rig.open(cleanup_compact=False)
+    rig.open(cleanup_policy="delete")
     rig.write()
     rig.clean()
     assert rig.offsets() == [*range(rig.partition.log_end_offset)]

@@ -5,8 +5,9 @@ from random import Random
 import pytest
 
 from lab.in_memory.disk import MemoryDisk
+from ottla.broker.config import Config
 from ottla.broker.log.cleaning.log_cleaner import LogCleaner
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
@@ -20,7 +21,7 @@ TOPIC_ID = bytes(range(16))
 SETTINGS = LogConfig(
     segment_bytes=900,
     index_interval_bytes=200,
-    cleanup_compact=True,
+    cleanup_policy="compact,delete",
     min_cleanable_dirty_ratio=0.0,
     delete_retention_ms=1,
 )
@@ -64,7 +65,7 @@ class Process:
         self.bugs = []
         self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = self.turns.event
-        self.manager = LogManager(disk, self.clock, self.turns, LogManagerConfig("/data"))
+        self.manager = LogManager(disk, self.clock, self.turns, Config(log_dirs="/data"))
         self.manager.open()
         self.partition = self.manager.open_partition("t", 0, TOPIC_ID, 0, SETTINGS)
 

@@ -17,7 +17,7 @@ RETENTION_MS = 1_000
 SETTINGS = {
     "segment_bytes": 700,
     "index_interval_bytes": 150,
-    "cleanup_compact": True,
+    "cleanup_policy": "compact,delete",
     "min_cleanable_dirty_ratio": 0.0,
     "delete_retention_ms": RETENTION_MS,
 }

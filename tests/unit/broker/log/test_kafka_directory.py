@@ -8,7 +8,8 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.ports.disk import RealDisk
@@ -47,7 +48,7 @@ class FixedClock:
 
 def open_manager(directory):
     turns = Turns(lambda callback: callback(), pytest.fail)
-    manager = LogManager(RealDisk(), FixedClock(), turns, LogManagerConfig(str(directory)))
+    manager = LogManager(RealDisk(), FixedClock(), turns, Config(log_dirs=str(directory)))
     manager.open()
     for name in manager.partition_dirs():
         topic, index = parse_directory_name(name)

@@ -175,7 +175,7 @@ def test_compaction_keeps_the_last_of_each_key(logs, start):
             wrapper([(8, now_ms, b"e", b"8"), (9, now_ms, b"f", b"9")], magic=1, codec=SNAPPY),
         ]
     )
-    settings = {"cleanup_compact": True, "min_cleanable_dirty_ratio": 0.0, "delete_retention_ms": 1_000}
+    settings = {"cleanup_policy": "compact,delete", "min_cleanable_dirty_ratio": 0.0, "delete_retention_ms": 1_000}
     partition = start({0: first, 10: message(10, b"z", b"active", magic=1, timestamp=now_ms)}, **settings)
     cleaner = LogCleaner(logs.manager, logs.disk, logs.clock, logs.turns, 1 << 20)
     cleaner.start()

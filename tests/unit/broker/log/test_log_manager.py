@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config, Origin
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol.errors import ErrorCode
@@ -80,7 +81,9 @@ def test_directory_without_a_cluster_id_is_refused(logs):
     logs.start()
 
 
-@pytest.mark.parametrize("settings", [{"node_id": 2, "node_id_given": True}, {"cluster_id": "another"}])
+@pytest.mark.parametrize(
+    "settings", [{"node_id": 2, "origins": {"node.id": Origin("file")}}, {"cluster_id": "another"}]
+)
 def test_the_directory_of_another_broker_is_refused(logs, settings):
     logs.stop()
     with pytest.raises(LogDirectoryError, match="belongs to"):
@@ -402,7 +405,7 @@ def is_open(segment):
 
 def test_defaults_are_kafka_s():
     assert LogConfig().producer_id_expiration_ms == 86_400_000
-    assert LogManagerConfig("x").file_delete_delay_ms == 60_000
+    assert Config().log_segment_delete_delay_ms == 60_000
 
 
 def test_a_checkpoint_that_has_not_changed_is_not_written_again(logs, produce, monkeypatch):

@@ -57,7 +57,7 @@ def test_the_largest_timestamp_is_recomputed(logs):
 
 
 def test_append_time_replaces_the_client_s(logs, produce):
-    partition = logs.partition(log_append_time=True)
+    partition = logs.partition(message_timestamp_type="LogAppendTime")
     logs.clock.ms += 77
     result = produce(partition, 2)
     assert result.log_append_time_ms == NOW_MS + 77
@@ -72,7 +72,7 @@ def claiming_append_time():
 
 
 def test_an_append_time_topic_refuses_batches_marked_as_append_time(logs):
-    partition = logs.partition(log_append_time=True)
+    partition = logs.partition(message_timestamp_type="LogAppendTime")
     data = claiming_append_time()
     assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.INVALID_TIMESTAMP
 
@@ -90,16 +90,16 @@ def test_a_create_time_topic_clears_the_append_time_mark(logs):
     [
         ({"max_message_bytes": 70}, [(b"k", b"v" * 20)], ErrorCode.MESSAGE_TOO_LARGE, []),
         ({"segment_bytes": 70}, [(b"k", b"v" * 20)], ErrorCode.RECORD_LIST_TOO_LARGE, []),
-        ({"cleanup_compact": True}, [(b"k", b"v"), (None, b"v")], ErrorCode.INVALID_RECORD, [1]),
+        ({"cleanup_policy": "compact,delete"}, [(b"k", b"v"), (None, b"v")], ErrorCode.INVALID_RECORD, [1]),
         ({}, [(b"k", b"v"), (b"k", b"v", (), NOW_MS + 3_600_001)], ErrorCode.INVALID_TIMESTAMP, [1]),
         (
-            {"timestamp_before_max_ms": 1000},
+            {"message_timestamp_before_max_ms": 1000},
             [(b"k", b"v", (), NOW_MS - 1001), (b"k", b"v"), (b"k", b"v", (), NOW_MS - 1000)],
             ErrorCode.INVALID_TIMESTAMP,
             [0],
         ),
         (
-            {"cleanup_compact": True},
+            {"cleanup_policy": "compact,delete"},
             [(None, b"v"), (b"k", b"v", (), NOW_MS + 3_600_001)],
             ErrorCode.INVALID_TIMESTAMP,
             [0, 1],
@@ -115,7 +115,7 @@ def test_the_topic_s_rules(logs, produce, settings, records, error, errors):
     assert logs.manager.offline is None
 
 
-@pytest.mark.parametrize("settings", [{"timestamp_before_max_ms": 1000}, {"timestamp_after_max_ms": 0}])
+@pytest.mark.parametrize("settings", [{"message_timestamp_before_max_ms": 1000}, {"message_timestamp_after_max_ms": 0}])
 def test_a_record_without_timestamp_has_no_age(logs, produce, settings):
     assert produce(logs.partition(**settings), [(b"k", b"v", (), -1)]).error is ErrorCode.NONE
 

@@ -118,9 +118,7 @@ def test_a_log_emptied_by_retention_continues_at_its_end_after_a_restart(logs, p
 
 
 def test_topic_that_is_only_compacted_keeps_what_is_above_the_log_start(logs, produce):
-    partition = logs.partition(
-        **ONE_BATCH, cleanup_delete=False, cleanup_compact=True, retention_ms=1, retention_bytes=0
-    )
+    partition = logs.partition(**ONE_BATCH, cleanup_policy="compact", retention_ms=1, retention_bytes=0)
     fill(partition, produce, timestamp_ms=NOW_MS - DAY_MS)
     clean_up(logs)
     assert bases(partition) == [0, 1, 2, 3, 4]

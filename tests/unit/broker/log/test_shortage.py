@@ -118,7 +118,7 @@ def test_checkpoints_that_cannot_be_written_now_are_written_later(logs, disk, pr
 
 
 def test_retention_waits_for_better_times(logs, disk, produce):
-    partition = logs.partition(segment_bytes=300, retention_ms=1000, cleanup_delete=True)
+    partition = logs.partition(segment_bytes=300, retention_ms=1000, cleanup_policy="delete")
     for _ in range(10):
         produce(partition)
     logs.clock.advance(1_000_000)
@@ -138,7 +138,7 @@ def test_retention_waits_for_better_times(logs, disk, produce):
 
 
 def test_a_cleaning_that_a_shortage_prevents_is_done_later(logs, disk, produce):
-    settings = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_ratio": 0.3}
+    settings = {"segment_bytes": 400, "cleanup_policy": "compact,delete", "min_cleanable_dirty_ratio": 0.3}
     partition = logs.partition(**settings)
     for _ in range(12):
         produce(partition, 3)
@@ -154,7 +154,7 @@ def test_a_cleaning_that_a_shortage_prevents_is_done_later(logs, disk, produce):
 
 
 def test_half_of_a_swap_is_not_tried_again(logs, disk, produce):
-    partition = logs.partition(segment_bytes=400, cleanup_compact=True, min_cleanable_dirty_ratio=0.3)
+    partition = logs.partition(segment_bytes=400, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.3)
     for _ in range(12):
         produce(partition, 3)
     with short("sync_dir"):

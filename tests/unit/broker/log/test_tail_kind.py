@@ -44,7 +44,7 @@ def test_the_last_offset_of_a_log_that_rotted_is_damage(logs, produce, caplog, t
     logs.kill()
     # Compaction leaves such gaps.
     logs.start()
-    assert logs.partition(cleanup_compact=True).log_end_offset == 259
+    assert logs.partition(cleanup_policy="compact,delete").log_end_offset == 259
 
 
 def test_an_offset_that_reaches_into_the_next_segment_is_damage(logs, produce):

@@ -90,7 +90,7 @@ def test_a_large_batch_is_searched_in_short_steps(logs, produce, codec, wanted):
 
 
 def test_records_of_append_time_are_not_decompressed_to_find_the_first(logs, produce):
-    partition = logs.partition(max_message_bytes=1 << 22, log_append_time=True)
+    partition = logs.partition(max_message_bytes=1 << 22, message_timestamp_type="LogAppendTime")
     produce(partition, [(b"key", bytes(60))] * RECORDS, compression=4)
     partition.raise_log_start(17)
     found, seen = steps_of(offset_for_timestamp(partition, NOW_MS, FetchIsolation.LOG_END))

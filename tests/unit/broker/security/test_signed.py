@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.config.oauth import OAuthSettings
+from ottla.broker.config import Config
 from ottla.broker.ports import web
 from ottla.broker.security import jwks
 from ottla.broker.security.jwks import MISSED_AGAIN_MS, TIMEOUT_S, Jwks, KeyFetchContext
@@ -83,7 +83,6 @@ class World:
     def tokens(self, **changed):
         """Return tokens that have begun to fetch their keys."""
         given = {
-            "validator": "",
             "jwks_endpoint_url": URL,
             "jwks_endpoint_refresh_ms": REFRESH_MS,
             "jwks_endpoint_retry_backoff_ms": BACKOFF_MS,
@@ -91,15 +90,11 @@ class World:
             "clock_skew_seconds": SKEW_S,
             "expected_audience": AUDIENCE,
             "expected_issuer": ISSUER,
-            "scope_claim_name": "scope",
-            "sub_claim_name": "sub",
-            "allow_unverified_issuer": False,
-            "allow_unverified_audience": False,
         }
-        settings = OAuthSettings(**given | changed)
-        self.jwks = Jwks("EXTERNAL", settings, self.around)
+        config = Config(**{f"sasl_oauthbearer_{name}": value for name, value in (given | changed).items()})
+        self.jwks = Jwks("EXTERNAL", config, self.around)
         self.jwks.start()
-        return SignedTokens(settings, self.jwks, self.around)
+        return SignedTokens(config, self.jwks, self.around)
 
     def begin(self, tokens, token):
         """Begin to check a token. Return a list that gets the result."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from ottla.broker.config import from_flags, from_properties, load_config
-from ottla.broker.config.tls import tls_settings
+from ottla.broker.config.listener_options import listener_config
 from ottla.broker.security.stores import TlsError, key_store, read_ca_certificates
 from ottla.broker.security.tls import openssl_name, server_tls
 from tests.certificates import PASSWORD
@@ -15,7 +15,7 @@ from tests.certificates import PASSWORD
 def settings(*flags, **given):
     flags = [*flags, *(f"ssl.{name.replace('_', '.')}={value}" for name, value in given.items())]
     config = load_config(from_flags(["listeners=SSL://127.0.0.1:0", *flags])).config
-    return tls_settings(config, "SSL")
+    return listener_config(config, "SSL")
 
 
 def subject(certificates, context, **client):
@@ -59,7 +59,7 @@ def test_pem_in_the_options_themselves(certificates, line):
             f"listeners=SSL://127.0.0.1:0\nssl.keystore.type=PEM\nssl.keystore.key={line.format(key)}\n"
             f"ssl.keystore.certificate.chain={line.format(chain)}\nssl.key.password={PASSWORD}\n"
         )
-        found = tls_settings(load_config(from_properties(text, "file")).config, "SSL")
+        found = listener_config(load_config(from_properties(text, "file")).config, "SSL")
         assert subject(certificates, server_tls(found).context) == (NAMES, "TLSv1.3")
 
 

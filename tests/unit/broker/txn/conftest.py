@@ -14,7 +14,7 @@ from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import Memory
@@ -22,7 +22,6 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
-from ottla.broker.txn.settings import TransactionSettings
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
@@ -232,13 +231,16 @@ class Rig:
         self.cluster = FakeCluster(level)
         self.sink = FakeSink()
         self.bugs = []
-        self.settings = TransactionSettings() if waits else TransactionSettings(markers_wait_ms=0)
+        self.config = Config() if waits else Config(transaction_markers_wait_ms=0)
+        self.markers_delay_ms = 0
         self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = self.turns.event
         self.coordinator = self._build()
 
     def _build(self):
-        return TransactionCoordinator(self.cluster, self.sink, self.turns, self.clock, self.settings)
+        return TransactionCoordinator(
+            self.cluster, self.sink, self.turns, self.clock, self.config, self.markers_delay_ms
+        )
 
     def start(self):
         self.turns.event(self.coordinator.start)
@@ -379,7 +381,7 @@ class TransactionParts:
         self.config = Config(**options)
         turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = turns.event
-        self.logs = LogManager(RealDisk(), self.clock, turns, LogManagerConfig(str(self.directory)))
+        self.logs = LogManager(RealDisk(), self.clock, turns, Config(log_dirs=str(self.directory)))
         self.logs.open()
         self.cluster = Cluster(
             self.logs,
@@ -395,8 +397,7 @@ class TransactionParts:
         self.cluster.open()
         reserve_producer_ids(self.cluster)
         self.sink = DeafSink(LocalMarkerWriter(self.cluster, self.logs.flusher), hearing)
-        settings = TransactionSettings(markers_wait_ms=self.config.transaction_markers_wait_ms)
-        self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, settings)
+        self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, self.config)
         leaders = self.sink.leaders
         self.groups = GroupCoordinator(self.cluster, turns, self.clock, self.config)
         leaders.completed_by["__consumer_offsets"] = self.groups.complete_transaction

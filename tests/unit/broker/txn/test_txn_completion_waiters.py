@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.config import Config
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 
@@ -355,7 +356,7 @@ def test_a_wait_ends_at_its_timeout_although_the_log_is_offline(rig):
 
 def test_postponed_markers_make_requests_concurrent_when_waiting_is_off(make_rig, level):
     rig = make_rig(level, waits=True)
-    rig.settings = rig.settings._replace(markers_wait_ms=0, markers_delay_ms=5)
+    rig.config, rig.markers_delay_ms = Config(transaction_markers_wait_ms=0), 5
     rig.coordinator = rig._build()
     rig.start()
     producer = rig.producer()
@@ -378,7 +379,7 @@ def test_postponed_markers_make_requests_concurrent_when_waiting_is_off(make_rig
 def test_an_outcome_without_partitions_is_never_postponed(make_rig):
     """The empty abort of transactions V2 needs no marker; Complete follows at once, in Kafka too."""
     rig = make_rig(2)
-    rig.settings = rig.settings._replace(markers_delay_ms=5)
+    rig.markers_delay_ms = 5
     rig.coordinator = rig._build()
     rig.start()
     producer = rig.producer()
@@ -388,7 +389,7 @@ def test_an_outcome_without_partitions_is_never_postponed(make_rig):
 
 def test_postponed_markers_are_not_written_after_a_stop(make_rig):
     rig = make_rig()
-    rig.settings = rig.settings._replace(markers_delay_ms=5)
+    rig.markers_delay_ms = 5
     rig.coordinator = rig._build()
     rig.start()
     producer = rig.producer()

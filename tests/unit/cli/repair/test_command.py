@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.config import Config
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import load_log
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk
@@ -170,7 +171,7 @@ class Clock:
 def write_a_log(directory, stop):
     """Write 40 transactions, every third aborted, the last one open. Return (end, last stable offset)."""
     manager = LogManager(
-        RealDisk(), Clock(), Turns(lambda callback: callback(), pytest.fail), LogManagerConfig(str(directory))
+        RealDisk(), Clock(), Turns(lambda callback: callback(), pytest.fail), Config(log_dirs=str(directory))
     )
     manager.open()
     settings = LogConfig(segment_bytes=12_000)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.config.loggable import loggable_value
+from ottla.broker.config.describe import loggable_value
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "log.retention.ms", "consumer.session.timeout.ms"])

@@ -1,4 +1,6 @@
-"""Mapping of the name in a client's certificate by `ssl.principal.mapping.rules`. pure
+"""Principals of options: `super.users`, and the names in clients' certificates. pure
+
+`ssl.principal.mapping.rules` maps the name in a certificate:
 
     RULE:PATTERN/REPLACEMENT/[L|U],...,DEFAULT
 
@@ -14,7 +16,8 @@ _RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)(.*?)
 _SPLITTER: Final = re.compile(rf"\s*(?:{_RULE})\s*(?:,\s*|$)")
 _REFERENCE: Final = re.compile(r"\\(.)|\$\{(\w+)\}|\$(\d+)", re.DOTALL)
 _NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
-RANGE: Final = "RULE:PATTERN/REPLACEMENT/[L|U], comma separated, or DEFAULT"
+_RULES_RANGE: Final = "RULE:PATTERN/REPLACEMENT/[L|U], comma separated, or DEFAULT"
+_SUPER_USERS_RANGE: Final = "TYPE:NAME (usually User:NAME), semicolon separated"
 
 
 class PrincipalRule(NamedTuple):
@@ -46,20 +49,32 @@ class PrincipalRule(NamedTuple):
         return _REFERENCE.sub(expand, self.replacement)
 
 
+def parse_super_users(text: str) -> frozenset[str]:
+    """Return the principals, as TYPE:NAME. The ValueError has the allowed form of the text.
+
+    A name may hold commas and colons, as those of certificates do. Source: `StandardAuthorizer.getConfiguredSuperUsers`
+    and `SecurityUtils.parseKafkaPrincipal` of Kafka 4.3.1.
+    """
+    found = [part.strip() for part in text.split(";") if part.strip()]
+    if any(not all(part.partition(":")[::2]) for part in found):
+        raise ValueError(_SUPER_USERS_RANGE)
+    return frozenset(found)
+
+
 def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
     """Return the rules in their order. The ValueError has the allowed form."""
     found = []
     for match in _SPLITTER.finditer(text.strip()):
         default, pattern, replacement, case, *other = match.groups()
         if any(other):
-            raise ValueError(RANGE)
+            raise ValueError(_RULES_RANGE)
         if default:
             found.append(PrincipalRule(None, "", ""))
         elif pattern is not None:
             try:
                 compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
             except re.error as error:
-                raise ValueError(f"{RANGE}, with a valid pattern ({error})") from None
+                raise ValueError(f"{_RULES_RANGE}, with a valid pattern ({error})") from None
             found.append(_check_replacement(PrincipalRule(compiled, replacement, case)))
     return tuple(found)
 
@@ -74,7 +89,7 @@ def _check_replacement(rule: PrincipalRule) -> PrincipalRule:
     assert rule.pattern is not None
     names = {match[2] for match in _REFERENCE.finditer(rule.replacement) if match[2]}
     if not names <= rule.pattern.groupindex.keys():
-        raise ValueError(f"{RANGE}, with a replacement that names only groups of the pattern")
+        raise ValueError(f"{_RULES_RANGE}, with a replacement that names only groups of the pattern")
     return rule
 
 

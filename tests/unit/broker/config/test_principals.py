@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.config.principal_rules import mapped_name, parse_principal_rules
+from ottla.broker.config.principals import mapped_name, parse_principal_rules
 
 RULES = ", ".join(
     (
