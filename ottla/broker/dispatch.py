@@ -43,9 +43,6 @@ SMALL_BODY_BYTES: Final = 4_096
 CLOSED: Final = "connection closed"
 """Recorded in place of an error code when the connection is closed without one."""
 _KEY_AND_VERSION: Final = Struct(">hh")
-# Errors of requests that no correct client sends are logged. Errors that depend on the current state are not.
-_MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST,))
-_LOGGED: Final = _MISUSE | FENCED
 
 
 class Dispatcher:
@@ -142,7 +139,9 @@ class Dispatcher:
             if request.reservation is not None:
                 request.release()
             try:
-                if isinstance(reply, Encoded) and not (reply.error_code or reply.closes or request.quota):
+                if isinstance(reply, Encoded) and not (
+                    reply.error_code or reply.row_errors or reply.closes or request.quota
+                ):
                     send(reply.buffers, reply.reservation)
                 else:
                     self._finish(reply, request, send, refuse)
@@ -193,19 +192,19 @@ class Dispatcher:
     def _finish(self, reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
         if request.quota is not None:
             reply = _throttle(reply, request, request.quota)
-        if isinstance(reply, Encoded):
-            if reply.error_code:
-                self._metrics.apis[request.api_key].count_error(reply.error_code)
-                record_refusal(self._broker, request, reply.error_code)
-                if reply.error_code in _LOGGED:
-                    _log_refusal(self._broker, reply.error_code, request)
-            send(reply.buffers, reply.reservation)
-            if reply.closes:
-                refuse(f"{_title(request.api_key)} v{request.api_version}: {reply.closes}")
-        elif isinstance(reply, NoReply):
+        if isinstance(reply, NoReply):
             send((), None)
-        else:
+            return
+        if reply.row_errors:
+            self._table[request.api_key].report_rows(self._broker, request, reply.row_errors)
+        if isinstance(reply, Close):
             refuse(reply.reason)
+            return
+        if reply.error_code:
+            _report_error(self._broker, request, reply.error_code)
+        send(reply.buffers, reply.reservation)
+        if reply.closes:
+            refuse(f"{_title(request.api_key)} v{request.api_version}: {reply.closes}")
 
     def _handler(self, api: Api, request: Request, body: memoryview) -> Handler[Any]:
         """Return the coroutine that serves the request. Decodes the body, unless it is large. Raises ProtocolError."""
@@ -336,15 +335,16 @@ def _log_trailing_bytes(request: Request, trailing_bytes: int) -> None:
     )
 
 
-def _log_refusal(broker: Broker, error_code: int, request: Request) -> None:
+def _report_error(broker: Broker, request: Request, error_code: int) -> None:
+    """Count and record the error of a whole request. Log it if the client was fenced or sent what no correct client
+    sends; other errors depend on the current state."""
+    broker.metrics.apis[request.api_key].count_error(error_code)
+    record_refusal(broker, request, error_code)
     if error_code in FENCED:
         log_fenced(broker, request, error_code)
-        return
-    error = ErrorCode(error_code).name
-    log.warning(
-        "Refused %(api)s v%(version)d of %(peer)s: %(error)s",
-        request.about | {"error": error},
-    )
+    elif error_code == ErrorCode.INVALID_REQUEST:
+        error = ErrorCode(error_code).name
+        log.warning("Refused %(api)s v%(version)d of %(peer)s: %(error)s", request.about | {"error": error})
 
 
 def _title(api_key: int) -> str:

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.fencing_log import FENCED, log_fenced
-from ottla.broker.api.refusals import record_row_refusals
-from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply
+from ottla.broker.api.refusals import report_rows
+from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply, encode_tables
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
@@ -59,15 +58,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
         )
         if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
-        if default in FENCED:
-            log_fenced(broker, request, default)
     if len(topics) <= FEW_ROWS and len(accepted) <= FEW_ROWS:
         rows = [
             (topic.name, [(index, errors.get((topic.name, index), default)) for index in topic.partitions])
             for topic in topics
         ]
-        _count(broker, request, rows)
-        return encode_reply(request, results_by_topic_v3_and_below=rows)
+        return encode_tables(request, "results_by_topic_v3_and_below", rows)
     return await _reply_below_v4(broker, request, errors, default)
 
 
@@ -77,14 +73,6 @@ async def _reply_below_v4(broker: Broker, request: Request, errors: Errors, defa
     topics = request.body.v3_and_below_topics
     written = await _write_rows(reply, ("results_by_topic_v3_and_below",), topics, errors, default)
     return reply.finish(results_by_topic_v3_and_below=written)
-
-
-def _count(broker: Broker, request: Request, topics: Sequence[tuple[str, Sequence[tuple[Any, ErrorCode]]]]) -> None:
-    """Count the errors of a reply that is encoded at once."""
-    failed = [error for _, rows in topics for _, error in rows if error]
-    if failed:
-        broker.metrics.apis[request.api_key].count_errors(failed)
-        record_row_refusals(broker, request, failed)
 
 
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
@@ -153,4 +141,4 @@ async def _write_rows(
     return rows
 
 
-API: Final = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (_WRITE_ID, _WRITE, _ACT))
+API: Final = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (_WRITE_ID, _WRITE, _ACT), report_rows=report_rows)

@@ -159,12 +159,15 @@ class Encoded(NamedTuple):
     """The error of the whole request, if the API has one."""
     closes: str = ""
     """The reason why the connection is closed after this reply; empty if it stays open."""
+    row_errors: "RowErrors" = ()
+    """The errors of its rows, for `Api.report_rows`; empty if no row has one."""
 
 
 class Close(NamedTuple):
     """No reply: the connection is closed and the reason is logged (a failed Produce with acks=0)."""
 
     reason: str
+    row_errors: "RowErrors" = ()
 
 
 class NoReply:
@@ -174,6 +177,17 @@ class NoReply:
 NO_REPLY: Final = NoReply()
 
 Reply = Encoded | Close | NoReply
+
+RowErrors = Mapping[int, int] | Sequence[Any]
+"""The number of rows by error code, in the order of the first row of each; for Produce, the rows with errors."""
+
+
+def count_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
+    """Count the errors of rows. Most APIs report them in no other way."""
+    metrics = broker.metrics.apis[request.api_key]
+    for error_code, rows in errors.items():
+        metrics.count_error(error_code, rows)
+
 
 Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
 
@@ -188,6 +202,8 @@ class Api(NamedTuple):
     needs: Sequence[Need]
     advertised_from: int | None = None
     """The lowest version that ApiVersions lists, if it is not `min_version`."""
+    report_rows: Callable[[Broker, Request, Any], None] = count_rows
+    """Reports the `row_errors` of a reply in the metrics, the event history and the log."""
 
     @property
     def title(self) -> str:

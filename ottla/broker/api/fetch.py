@@ -41,7 +41,6 @@ _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 READ_COMMITTED = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
-_FETCH: Final = ApiKey.FETCH.value
 FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
@@ -106,7 +105,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
             topic = row = body = None  # the parked fetch reserves its own memory in `_wait_for_data`
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
-    topics = await _read(broker, status, isolation, max_bytes, counts=quota is None)
+    errors: dict[int, int] = {}
+    topics = await _read(broker, status, isolation, max_bytes, errors, counts=quota is None)
     if quota is not None:
         if not quota.may_fetch(_answered_bytes(broker, topics)):
             topics = []  # no records: the client repeats the fetch when it is not throttled any more
@@ -114,7 +114,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     parts: list[Any] = []  # buffers, and slices of files from the partitions
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
         await turns.spend(cost_us)
-    return Encoded(parts)
+    return Encoded(parts, row_errors=errors)
 
 
 def _may_fetch(broker: Broker, request: Request, topic: str) -> bool:
@@ -264,9 +264,15 @@ async def _wait_for_wake(
 
 
 async def _read(
-    broker: Broker, status: FetchStatus, isolation: FetchIsolation, max_bytes: int, *, counts: bool = True
+    broker: Broker,
+    status: FetchStatus,
+    isolation: FetchIsolation,
+    max_bytes: int,
+    errors: dict[int, int],
+    *,
+    counts: bool = True,
 ) -> list[FetchableTopicResponse]:
-    """Return the rows of the reply. With `counts` their bytes are counted."""
+    """Return the rows of the reply, and add their `errors`. With `counts` their bytes are counted."""
     turns, metrics = broker.turns, broker.metrics
     left = max_bytes
     first = True
@@ -283,7 +289,7 @@ async def _read(
             partition = row.partition
             turns.charged_us += ROW_US
             if row.error or partition is None:
-                metrics.apis[_FETCH].count_error(row.error)
+                errors[row.error] = errors.get(row.error, 0) + 1
                 fetched.append(_error_row(index, row.error, () if partition is None else None))
                 continue
             partition.fetch_requests += 1
@@ -294,7 +300,7 @@ async def _read(
                 found = await broker.long_work.drive(steps)
             error, records, aborted = found
             if error:
-                metrics.apis[_FETCH].count_error(error)
+                errors[error] = errors.get(error, 0) + 1
                 fetched.append(_error_row(index, error, None))
                 continue
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
@@ -131,4 +132,4 @@ async def commit_rows(
     return found
 
 
-API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle, (_READ_GROUP, READ_TOPIC))
+API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle, (_READ_GROUP, READ_TOPIC), report_rows=report_rows)

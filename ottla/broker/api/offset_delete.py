@@ -10,6 +10,7 @@ from typing import Final
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import find_denials, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import encode_reply, with_tables
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -48,4 +49,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return await with_tables(broker, request, "topics", "partitions", topics)
 
 
-API: Final = Api(ApiKey.OFFSET_DELETE, 0, 0, handle, (_DELETE, _READ))
+API: Final = Api(ApiKey.OFFSET_DELETE, 0, 0, handle, (_DELETE, _READ), report_rows=report_rows)

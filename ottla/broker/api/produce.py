@@ -10,13 +10,14 @@ suspension, so no marker is written between them (`verification.py`).
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
 
 from ottla.broker.api import duplicates, durability, verification
 from ottla.broker.api.authorization import need_of
-from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request, count_rows
 from ottla.broker.api.duplicates import MOST_CHARS, Duplicate
 from ottla.broker.api.fencing_log import FENCED
 from ottla.broker.api.refusals import record_refusal
@@ -414,12 +415,11 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
     """Write a row for each partition; more than a few rows are written in turns."""
     few = list(islice(rows, ROWS_AT_ONCE))
     if len(few) < ROWS_AT_ONCE:
-        refused = [row for row in few if row.error]
-        if refused:
-            broker.metrics.apis[request.api_key].count_errors([row.error for row in refused])
-        return _log_failures(broker, request, refused) or Encoded(
-            [encode_produce_response(few, request.api_version, request.correlation_id)]
-        )
+        failed = [row for row in few if row.error]
+        if request.body.acks:
+            encoded = encode_produce_response(few, request.api_version, request.correlation_id)
+            return Encoded([encoded], row_errors=failed)
+        return _answer_without_acks(request, failed)
     reply, failed = ReplyBuilder(broker, request), []
     topics = reply.rows("responses")
     for (topic, topic_id), of_topic in groupby(chain(few, rows), _topic_of):
@@ -429,26 +429,33 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
                 failed.append(row)
             await partitions.add(*row[1:8])
         await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
-    return _log_failures(broker, request, failed) or reply.finish(responses=topics)
+    if request.body.acks:
+        return reply.finish(responses=topics)._replace(row_errors=failed)
+    return _answer_without_acks(request, failed)
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
     return row.topic, row.topic_id
 
 
-def _log_failures(broker: Broker, request: Request, failed: list[PartitionResponse]) -> Reply | None:
-    """Log failures. Return the reply for acks=0: none, or a closed connection, the only failure such a client can
-    notice."""
+def _answer_without_acks(request: Request, failed: Sequence[PartitionResponse]) -> Reply:
+    """Return the answer to a client that expects no reply. A closed connection is the only failure that it notices."""
     if not failed:
-        return None if request.body.acks else NO_REPLY
-    if broker.events is not None:
-        record_refusal(broker, request, failed[0].error, _why(failed))
-    broker.metrics.sequence_gaps += len([row for row in failed if row.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
+        return NO_REPLY
+    return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}", failed)
+
+
+def _report_rows(broker: Broker, request: Request, failed: Sequence[PartitionResponse]) -> None:
+    """Count failed rows, record the first one, and log those that no correct producer gets."""
+    errors = Counter([row.error for row in failed])
+    count_rows(broker, request, errors)
+    record_refusal(broker, request, failed[0].error, _why(failed))
+    broker.metrics.sequence_gaps += errors[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
     reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
     if reused:
         _log_sequence_reuse(broker, request, reused)
     if request.body.acks == 0:
-        return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}")
+        return  # the connection logs why it is closed
     fenced = [row for row in failed if row.error in FENCED]
     if fenced:
         broker.metrics.fenced += 1
@@ -456,10 +463,9 @@ def _log_failures(broker: Broker, request: Request, failed: list[PartitionRespon
     bad = [row for row in failed if row.error in _BAD_INPUT]
     if bad:
         log.warning("Refused Produce v%(version)d of %(peer)s: %(why)s", _about(request, bad))
-    return None
 
 
-def _log_sequence_reuse(broker: Broker, request: Request, reused: list[PartitionResponse]) -> None:
+def _log_sequence_reuse(broker: Broker, request: Request, reused: Sequence[PartitionResponse]) -> None:
     """Log refusals with UNKNOWN_PRODUCER_ID. Kafka would have acknowledged some of these batches and dropped them."""
     broker.metrics.reused_sequences += len(reused)
     log.warning(
@@ -473,13 +479,13 @@ def _log_sequence_reuse(broker: Broker, request: Request, reused: list[Partition
     )
 
 
-def _about(request: Request, failed: list[PartitionResponse]) -> dict[str, object]:
+def _about(request: Request, failed: Sequence[PartitionResponse]) -> dict[str, object]:
     """Return the fields of a log line about failed rows; it names the first one."""
     first = {"topic": failed[0].topic, "partition": failed[0].partition, "error": ErrorCode(failed[0].error).name}
     return request.about | first | {"transactional_id": request.body.transactional_id, "why": _why(failed)}
 
 
-def _why(failed: list[PartitionResponse]) -> str:
+def _why(failed: Sequence[PartitionResponse]) -> str:
     """Return the first failure and the number of failures. Names are quoted: they may have any bytes."""
     first = failed[0]
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
@@ -489,4 +495,4 @@ def _why(failed: list[PartitionResponse]) -> str:
 
 
 # Versions 0-2 are advertised and refused: librdkafka derives feature support from them (KAFKA-18659).
-API: Final = Api(ApiKey.PRODUCE, 3, 13, handle, (_WRITE_ID, _WRITE), advertised_from=0)
+API: Final = Api(ApiKey.PRODUCE, 3, 13, handle, (_WRITE_ID, _WRITE), advertised_from=0, report_rows=_report_rows)

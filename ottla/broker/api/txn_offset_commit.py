@@ -11,8 +11,8 @@ from typing import Final
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.offset_commit import READ_TOPIC, commit_rows, or_else, refused_rows
+from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOKUP_US
@@ -45,8 +45,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         error = joined or _verify(broker, request)
         if error:
-            if error in FENCED:
-                log_fenced(broker, request, error)
             return [_map_error(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         return [_map_error(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
@@ -119,4 +117,4 @@ def _map_error(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, handle, (_WRITE_ID, _READ_GROUP, READ_TOPIC))
+API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, handle, (_WRITE_ID, _READ_GROUP, READ_TOPIC), report_rows=report_rows)
