@@ -13,7 +13,7 @@ from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.sasl_authenticate import handle_token
-from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
+from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
 from ottla.broker.non_kafka import describe_non_kafka
 from ottla.broker.ports.clock import Clock
@@ -29,7 +29,6 @@ from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.requests.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
 from ottla.protocol.requests.throttle_times import with_throttle_time
 from ottla.protocol.requests.writer import Unwritable
-from ottla.protocol.walker import STEP_ENTRIES
 
 log = logging.getLogger(__name__)
 
@@ -240,17 +239,14 @@ class Dispatcher:
     async def _handle_large(self, api: Api, request: Request, body: bytes) -> Reply:
         if request.reservation is None:
             request.reservation = await self._broker.memory.decoded.enter(decoded_bytes(len(body)))
-        gate = self._decoding
-        await gate.enter(self._broker.turns)
         try:
-            request.body, trailing_bytes = await self._decode_in_steps(request, body)
+            request.body, trailing_bytes, entries = await self._broker.long_work.drive(
+                codec.read_request_in_steps(request.api_key, request.api_version, body), gate=self._decoding
+            )
         except ProtocolError as error:
-            gate.leave()
             return Close(f"{api.title} v{request.api_version}: {error}")
-        except Exception:  # a discarded handler does not reach this line: `on_discard` of its `spend` leaves the gate
-            gate.leave()
-            raise
-        gate.leave()
+        request.reservation.shrink(len(body) + entries * ENTRY_BYTES)
+        self._broker.turns.charge(entries * FREED_ENTRY_US)
         del body  # the message owns its data
         if trailing_bytes:
             _log_trailing_bytes(request, trailing_bytes)
@@ -260,30 +256,13 @@ class Dispatcher:
         """Handle a large Produce. Its records are not copied; only its rows are decoded, in steps."""
         found: list[ProduceBody] = []
         try:
-            await self._broker.turns.run_steps(produce_request_steps(request.api_version, body, found))
+            await self._broker.long_work.drive(produce_request_steps(request.api_version, body, found))
         except ProtocolError as error:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
         if request.body.trailing_bytes:
             _log_trailing_bytes(request, request.body.trailing_bytes)
         return await api.handle(self._broker, request)
-
-    async def _decode_in_steps(self, request: Request, body: bytes) -> tuple[Any, int]:
-        """Return (message, number of bytes after it). Raises ProtocolError."""
-        turns = self._broker.turns
-        steps = codec.read_request_in_steps(request.api_key, request.api_version, body)
-        entries = STEP_ENTRIES
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                if request.reservation is not None:
-                    request.reservation.shrink(len(body) + entries * ENTRY_BYTES)
-                message, trailing_bytes = end.value
-                turns.charge(entries * FREED_ENTRY_US)
-                return message, trailing_bytes
-            entries += STEP_ENTRIES
-            await turns.spend(STEP_ENTRIES * REQUEST_ENTRY_US, self._decoding.leave)
 
 
 def _close_after_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
