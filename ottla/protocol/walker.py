@@ -37,7 +37,7 @@ Reader = Callable[[bytes], tuple[Any, int]]
 """Function from the bytes of a body to (message, number of bytes read)."""
 
 SteppedReader = Callable[[bytes], Steps[tuple[Any, int, int]]]
-"""A `Reader` in steps. It returns (message, number of bytes read, number of entries of arrays)."""
+"""A `Reader` in steps. It returns (message, number of bytes read, number of entries rounded up to whole steps)."""
 
 STEP_ENTRIES: Final = 256
 """Entries of arrays per step; a power of two."""
@@ -145,7 +145,8 @@ class _Generator:
         self._struct("message", message_class, message_class.fields.values(), 1)
         if self._stepped:
             self._emit(1, "if passed < 0: yield 0.0")  # a generator, also where no array has a loop
-        self._emit(1, "return message, pos, passed" if self._stepped else "return message, pos")
+        entries = f", (passed | {STEP_ENTRIES - 1}) + 1" if self._stepped else ""
+        self._emit(1, f"return message, pos{entries}")
         source = "\n".join([*self._functions, *self._lines])
         exec(compile(source, f"<reader of {self._name}>", "exec"), self._names)
         return self._names["walk"]

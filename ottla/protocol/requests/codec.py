@@ -154,7 +154,7 @@ def read_request(
 def read_request_in_steps(
     api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
 ) -> Steps[tuple[Any, int, int]]:
-    """Do the work of `read_request`, and return the number of entries of arrays too. `body` is copied."""
+    """Do the work of `read_request`, and return the number of entries too (see `SteppedReader`). `body` is copied."""
     _check_size(api_key, body, limit_bytes)
     return _read_in_steps(_stepped_reader(api_key, version, "Request"), bytes(body))
 
