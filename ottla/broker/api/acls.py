@@ -23,7 +23,7 @@ def refusal(broker: Broker, request: Request, need: Need, disabled: str) -> ApiE
     """Return the reason why the request is refused, or None. `disabled` is Kafka's message without an authorizer."""
     if broker.authorizer is None:
         return ApiError(ErrorCode.SECURITY_DISABLED, disabled)
-    if not broker.may(request, need, CLUSTER_NAME):
+    if not broker.may(request, need):
         return ApiError(need.error, "Cluster authorization failed.")
     return None
 

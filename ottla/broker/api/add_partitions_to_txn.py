@@ -13,21 +13,17 @@ verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks)
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import CLUSTER_ACTION, WRITE_ID, WRITE_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply, encode_tables
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 
-_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
-_WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
-_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
@@ -40,10 +36,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if version >= FIRST_VERSION_OF_BROKERS:
         return await _handle_brokers(broker, request)
     topics = body.v3_and_below_topics
-    if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
-        return await _reply_below_v4(broker, request, {}, _WRITE_ID.error)
+    if not broker.may(request, WRITE_ID, body.v3_and_below_transactional_id):
+        return await _reply_below_v4(broker, request, {}, WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
-    refused = await find_denials(broker, request, _WRITE, names)
+    refused = await find_denials(broker, request, WRITE_TOPIC, names)
     accepted, errors = await _check_partitions(
         broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS
     )
@@ -77,8 +73,8 @@ async def _reply_below_v4(broker: Broker, request: Request, errors: Errors, defa
 
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     """Handle versions 4 and 5: one result per transaction."""
-    if not broker.may(request, _ACT, CLUSTER_NAME):
-        return encode_reply(request, error_code=_ACT.error)
+    if not broker.may(request, CLUSTER_ACTION):
+        return encode_reply(request, error_code=CLUSTER_ACTION.error)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results_by_transaction")
     for transaction in request.body.transactions:
@@ -141,4 +137,6 @@ async def _write_rows(
     return rows
 
 
-API: Final = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (_WRITE_ID, _WRITE, _ACT), report_rows=report_rows)
+API: Final = Api(
+    ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (WRITE_ID, WRITE_TOPIC, CLUSTER_ACTION), report_rows=report_rows
+)

@@ -32,6 +32,30 @@ def need_of(operation: AclOperation, resource_type: ResourceType, *, is_quiet: b
     return Need(operation, resource_type, _ERRORS[resource_type], is_quiet)
 
 
+READ_TOPIC: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
+WRITE_TOPIC: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
+CREATE_TOPIC: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
+DELETE_TOPIC: Final = need_of(AclOperation.DELETE, ResourceType.TOPIC)
+ALTER_TOPIC: Final = need_of(AclOperation.ALTER, ResourceType.TOPIC)
+DESCRIBE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
+READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
+DELETE_GROUP: Final = need_of(AclOperation.DELETE, ResourceType.GROUP)
+DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
+WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+DESCRIBE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+ALTER_CLUSTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER)
+DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+CLUSTER_ACTION: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+ALTER_CLUSTER_CONFIGS: Final = need_of(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
+DESCRIBE_CLUSTER_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+# Rights whose lack is not logged, because it only decides the content of the reply, or because another right suffices.
+SEE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
+SEE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, is_quiet=True)
+SEE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP, is_quiet=True)
+CREATE_ANY_TOPIC: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
+DELETE_ANY_TOPIC: Final = need_of(AclOperation.DELETE, ResourceType.CLUSTER, is_quiet=True)
+
+
 async def find_denials(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
     """Return the names for which the client lacks this right. Each name is checked once, in turns."""
     if broker.authorizer is None:

@@ -17,6 +17,7 @@ from ottla.broker.security.authorizer import Authorizer, Need
 from ottla.broker.security.mechanism import Mechanisms
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
+from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.primitives import NodeEndpoint
 
@@ -78,8 +79,8 @@ class Broker:
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
 
-    def may(self, request: "Request", need: Need, name: str) -> bool:
-        """Return whether the client has this right to the resource. The check is charged."""
+    def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
+        """Return whether the client has this right to the resource of this name. The check is charged."""
         authorizer = self.authorizer
         if authorizer is None:
             return True

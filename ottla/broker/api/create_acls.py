@@ -8,7 +8,8 @@ entry needs a host.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.acls import ALTER, MOST_CHANGED, entry_problem, refusal
+from ottla.broker.api.acls import MOST_CHANGED, entry_problem, refusal
+from ottla.broker.api.authorization import ALTER_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
@@ -22,7 +23,7 @@ from ottla.protocol.internal_topics.security_records import AccessControlEntryRe
 async def handle(broker: Broker, request: Request) -> Reply:
     """Create the entries; one row each, in the order of the request."""
     creations = request.body.creations
-    outcomes = [refusal(broker, request, ALTER, "No Authorizer is configured.") or ApiError()] * len(creations)
+    outcomes = [refusal(broker, request, ALTER_CLUSTER, "No Authorizer is configured.") or ApiError()] * len(creations)
     if broker.authorizer is not None and not any(outcome.error for outcome in outcomes[:1]):
         creating = _Creating(broker, broker.authorizer, creations)
         outcomes = await creating.create()
@@ -85,4 +86,4 @@ def _entry(row: Any, new_id: bytes) -> AccessControlEntryRecord:
     )
 
 
-API: Final = Api(ApiKey.CREATE_ACLS, 1, 3, handle, (ALTER,))
+API: Final = Api(ApiKey.CREATE_ACLS, 1, 3, handle, (ALTER_CLUSTER,))

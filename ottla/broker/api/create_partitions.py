@@ -8,7 +8,7 @@ the partition of each id or group.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
@@ -17,11 +17,9 @@ from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 
-_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.TOPIC)
 FIRST_STRICT_VERSION = 3
 MAX_PARTITIONS = 10_000
 """The partitions that one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
@@ -33,8 +31,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     first, twice = await index_rows(broker.turns, body.topics, lambda item: item.name)
     outcomes: dict[str, ApiError | None] = dict.fromkeys(first)
     outcomes.update(dict.fromkeys(twice, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
-    refused = await find_denials(broker, request, _ALTER, (name for name in first if name not in twice))
-    outcomes.update(dict.fromkeys(refused, ApiError(_ALTER.error)))
+    refused = await find_denials(broker, request, ALTER_TOPIC, (name for name in first if name not in twice))
+    outcomes.update(dict.fromkeys(refused, ApiError(ALTER_TOPIC.error)))
     accepted = [item for name, item in first.items() if outcomes[name] is None]
     adding = _Adding(broker, body.validate_only, mutation_quota(request, FIRST_STRICT_VERSION), outcomes)
     try:
@@ -114,4 +112,4 @@ def _assignment_problem(node_id: int, added: int, assignments: Sequence[Sequence
     return next(filter(None, (replicas_problem(node_id, replicas) for replicas in assignments)), "")
 
 
-API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (_ALTER,))
+API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (ALTER_TOPIC,))

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import CREATE_ANY_TOPIC, CREATE_TOPIC, find_denials, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
@@ -22,7 +22,7 @@ from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import ZERO_UUID
@@ -34,10 +34,8 @@ MAX_PARTITIONS = 10_000
 
 FIRST_STRICT_VERSION = 6
 
-_CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
-_CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
 _DESCRIBE_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, is_quiet=True)
-_REFUSED = ApiError(_CREATE.error, "Authorization failed.")
+_REFUSED = ApiError(CREATE_TOPIC.error, "Authorization failed.")
 _EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
 _DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -76,9 +74,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]) -> Collection[str]:
     """Return the topics that this client may not create (`ControllerApis.createTopics`)."""
-    if broker.may(request, _CREATE_ANY, CLUSTER_NAME):
+    if broker.may(request, CREATE_ANY_TOPIC):
         return ()
-    return await find_denials(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
+    return await find_denials(broker, request, CREATE_TOPIC, (name for name in names if name != METADATA_TOPIC))
 
 
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
@@ -211,4 +209,4 @@ async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: A
     )
 
 
-API: Final = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, (_CREATE_ANY, _CREATE, _DESCRIBE_CONFIGS))
+API: Final = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, (CREATE_ANY_TOPIC, CREATE_TOPIC, _DESCRIBE_CONFIGS))

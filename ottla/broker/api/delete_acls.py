@@ -8,7 +8,8 @@ No more than 10,000 entries are listed: filters that match more have INVALID_REQ
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.acls import ALTER, MOST_CHANGED, filter_of, refusal
+from ottla.broker.api.acls import MOST_CHANGED, filter_of, refusal
+from ottla.broker.api.authorization import ALTER_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
@@ -23,7 +24,7 @@ _Found = tuple[ApiError, Sequence[AccessControlEntryRecord]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete the entries that each filter matches; one row each, in the order of the request."""
     filters = request.body.filters
-    refused = refusal(broker, request, ALTER, "No Authorizer is configured.")
+    refused = refusal(broker, request, ALTER_CLUSTER, "No Authorizer is configured.")
     found: list[_Found] = [(refused or ApiError(), ())] * len(filters)
     if refused is None:
         found = await _Deleting(broker, filters).delete()
@@ -88,4 +89,4 @@ class _Deleting:
         return ApiError(), entries
 
 
-API: Final = Api(ApiKey.DELETE_ACLS, 1, 3, handle, (ALTER,))
+API: Final = Api(ApiKey.DELETE_ACLS, 1, 3, handle, (ALTER_CLUSTER,))

@@ -18,14 +18,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from ottla.broker import outbox
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import CLUSTER_ACTION, READ_TOPIC
 from ottla.broker.api.context import Api, Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.requests.fetch_wire import (
@@ -36,8 +35,6 @@ from ottla.protocol.requests.fetch_wire import (
     fetch_response_steps,
 )
 
-_READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
-_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 READ_COMMITTED = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
@@ -89,7 +86,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if not done % ROWS_AT_ONCE:
                 await turns.yield_if_due()
             if is_denied:
-                rows[row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, _READ.error)
+                rows[row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, READ_TOPIC.error)
                 continue
             if broker.cluster.is_unopened(topic.topic, row.partition):
                 await broker.cluster.get_or_open(topic.topic, row.partition)
@@ -120,8 +117,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
 def _may_fetch(broker: Broker, request: Request, topic: str) -> bool:
     """Return whether the client may fetch the topic. Only a broker may have a replica id (CVE-2018-1288)."""
     if request.body.replica_id >= 0:
-        return broker.may(request, _ACT, CLUSTER_NAME)
-    return broker.may(request, _READ, topic)
+        return broker.may(request, CLUSTER_ACTION)
+    return broker.may(request, READ_TOPIC, topic)
 
 
 def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPartitionStatus:
@@ -161,7 +158,7 @@ async def _has_enough(
         if not done % ROWS_AT_ONCE:
             await turns.yield_if_due(on_discard)
         if row.error or row.partition is None or row.partition.offline is not None:
-            if row.error is _READ.error:
+            if row.error is READ_TOPIC.error:
                 continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
             return True
         waits = True
@@ -345,4 +342,4 @@ def _error_row(index: int, error: ErrorCode, aborted: tuple[()] | None) -> Fetch
     return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")
 
 
-API: Final = Api(ApiKey.FETCH, 4, 12, handle, (_READ, _ACT))
+API: Final = Api(ApiKey.FETCH, 4, 12, handle, (READ_TOPIC, CLUSTER_ACTION))

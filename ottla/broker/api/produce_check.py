@@ -7,13 +7,12 @@ then validates it again.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import WRITE_ID, WRITE_TOPIC
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import ROW_US
 from ottla.broker.log.log_validator import ValidationResult, is_recompressed
 from ottla.broker.log.partition import Partition
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header, says_transactional
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.requests.produce_wire import Partitions, ProduceBody
@@ -21,9 +20,7 @@ from ottla.protocol.requests.produced import BatchCheck, Checked, check_at_once,
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import ZERO_UUID
 
-_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
-_WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
-NEEDS: Final = (_WRITE_ID, _WRITE)
+NEEDS: Final = (WRITE_ID, WRITE_TOPIC)
 CHECK_US = 6.0
 """Look up and check one partition's batch, without its records."""
 ZSTD = 4
@@ -56,16 +53,16 @@ async def check_all(broker: Broker, request: Request) -> tuple[list[Write], Erro
     body, turns, is_open = request.body, broker.turns, broker.authorizer is None
     writes: list[Write] = []
     if not is_open and not await _may_use_id(broker, request):
-        return writes, _WRITE_ID.error
+        return writes, WRITE_ID.error
     if body.acks not in (-1, 0, 1):
         return writes, ErrorCode.INVALID_REQUIRED_ACKS
     places: set[tuple[str, bytes, int]] = set()
     owners: set[tuple[int, int]] = set()
     for topic, topic_id, partitions in _iter_topics(broker, body):
-        is_denied = not is_open and bool(topic) and not broker.may(request, _WRITE, topic)
+        is_denied = not is_open and bool(topic) and not broker.may(request, WRITE_TOPIC, topic)
         for index, records in partitions:
             if is_denied:
-                write = Write(topic, topic_id, index, records or _NO_RECORDS, None, None, _WRITE.error, None)
+                write = Write(topic, topic_id, index, records or _NO_RECORDS, None, None, WRITE_TOPIC.error, None)
             else:
                 if broker.cluster.is_unopened(topic, index):
                     await broker.cluster.get_or_open(topic, index)
@@ -95,7 +92,7 @@ async def _may_use_id(broker: Broker, request: Request) -> bool:
     for _, partitions in body.topics:
         for _, records in partitions:
             if records is not None and says_transactional(records):
-                return body.transactional_id is not None and broker.may(request, _WRITE_ID, body.transactional_id)
+                return body.transactional_id is not None and broker.may(request, WRITE_ID, body.transactional_id)
             turns.charged_us += ROW_US
             if turns.must_yield:
                 await turns.pause()
