@@ -34,7 +34,7 @@ from ottla.broker.storage import Storage
 from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
-from ottla.broker.txn.settings import TransactionSettings
+from ottla.broker.txn.values import TransactionSettings
 from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.requests.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.steps import to_the_end

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import TransactionState, TransientState
+from ottla.broker.txn.values import TransactionSettings, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 
 ROW = re.compile(r"[A-Z][A-Z0-9]*-\d+")

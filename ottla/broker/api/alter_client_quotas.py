@@ -14,7 +14,7 @@ from typing import Any, Final
 from ottla.broker.api.authorization import ALTER_CLUSTER_CONFIGS, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.quotas.alteration import decide, named_twice
@@ -37,12 +37,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         outcomes = await _alter(broker, first, twice, body.validate_only)
     else:
         outcomes = dict.fromkeys(first, _REFUSED)
-    reply = ReplyBuilder(broker, request)
-    entries = reply.rows("entries")
-    for entity in first:
-        error, message = outcomes[entity]
-        await entries.add(error, message, entity)
-    return reply.finish(entries=entries)
+    return await with_rows(broker, request, "entries", ((*outcomes[entity], entity) for entity in first))
 
 
 def _entity(row: Any) -> QuotaEntity:

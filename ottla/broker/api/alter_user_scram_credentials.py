@@ -15,7 +15,7 @@ from typing import Any, Final
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
 from ottla.broker.cluster.features import METADATA_FEATURE
 from ottla.broker.costs import CREDENTIAL_US, ROW_US
@@ -61,11 +61,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         outcomes = dict.fromkeys(first, _TOO_OLD)
     else:
         await _alter(broker, [*first.values()], twice, outcomes)
-    reply = ReplyBuilder(broker, request)
-    results = reply.rows("results")
-    for name, (error, message) in outcomes.items():
-        await results.add(name, error, message)
-    return reply.finish(results=results)
+    return await with_rows(broker, request, "results", ((name, *outcome) for name, outcome in outcomes.items()))
 
 
 async def _alter(broker: Broker, rows: Sequence[_Row], twice: Collection[str], outcomes: dict[str, ApiError]) -> None:

@@ -11,6 +11,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, ReplyReservation, Res
 from ottla.broker.metrics import Metrics
 from ottla.broker.non_kafka import NonKafkaClients
 from ottla.broker.ports.workers import DeferredWorkers, Workers
+from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.broker.quotas.quotas import QuotaManagers, RequestQuota, windows_of
 from ottla.broker.request_observer import RequestObserver
 from ottla.broker.security.authorizer import Authorizer, Need
@@ -135,6 +136,12 @@ class Request:
         except ValueError:
             api = str(self.api_key)
         return {"api": api, "version": self.api_version, "client_id": self.client_id, "peer": self.peer}
+
+    def mutation_quota(self, first_strict_version: int) -> ControllerMutationQuota | None:
+        """Return the quota for created and deleted partitions (KIP-599), or None without a limit. Versions before the
+        first strict one know no error for it and are only throttled."""
+        quota = self.quota
+        return None if quota is None else quota.controller_mutation(strict=self.api_version >= first_strict_version)
 
     def forget_body(self) -> None:
         """Drop the body and release its memory, before the handler waits for other clients."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ottla.broker.api.acls import MOST_CHANGED, entry_problem, refusal
 from ottla.broker.api.authorization import ALTER_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
 from ottla.broker.security.authorizer import Authorizer
@@ -27,11 +27,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if broker.authorizer is not None and not any(outcome.error for outcome in outcomes[:1]):
         creating = _Creating(broker, broker.authorizer, creations)
         outcomes = await creating.create()
-    reply = ReplyBuilder(broker, request)
-    results = reply.rows("results")
-    for outcome in outcomes:
-        await results.add(outcome.error, outcome.message)
-    return reply.finish(results=results)
+    return await with_rows(broker, request, "results", outcomes)
 
 
 class _Creating:

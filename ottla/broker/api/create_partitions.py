@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.create_topics import replicas_problem
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
-from ottla.broker.api.replicas import replicas_problem
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
-from ottla.broker.quotas.managers import ControllerMutationQuota
+from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 
@@ -34,18 +33,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     refused = await find_denials(broker, request, ALTER_TOPIC, (name for name in first if name not in twice))
     outcomes.update(dict.fromkeys(refused, ApiError(ALTER_TOPIC.error)))
     accepted = [item for name, item in first.items() if outcomes[name] is None]
-    adding = _Adding(broker, body.validate_only, mutation_quota(request, FIRST_STRICT_VERSION), outcomes)
+    adding = _Adding(broker, body.validate_only, request.mutation_quota(FIRST_STRICT_VERSION), outcomes)
     try:
         await broker.cluster.controller.in_parts(accepted, lambda item: item.name, adding.add)
     except OSError as failure:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {name: outcome or failed for name, outcome in outcomes.items()}
-    reply = ReplyBuilder(broker, request)
-    results = reply.rows("results")
-    for name in first:
-        error, message = outcomes[name] or (ErrorCode.NONE, None)
-        await results.add(name, error, message)
-    return reply.finish(results=results)
+    return await with_rows(broker, request, "results", ((name, *(outcomes[name] or ApiError())) for name in first))
 
 
 class _Adding:

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from ottla.broker.api.authorization import DELETE_ANY_TOPIC, DELETE_TOPIC, DESCRIBE_TOPIC, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
+from ottla.broker.quotas.managers import QUOTA_EXCEEDED
 from ottla.broker.security.authorizer import Need
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -66,7 +66,7 @@ class _Deleting:
         self._broker = broker
         self._request = request
         self._outcomes = outcomes
-        self._quota = mutation_quota(request, FIRST_STRICT_VERSION)
+        self._quota = request.mutation_quota(FIRST_STRICT_VERSION)
         self._may_all = broker.may(request, DELETE_ANY_TOPIC)
         self._deleted: set[bytes] = set()
 

@@ -28,7 +28,6 @@ from ottla.broker.api.authorization import (
 )
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.mutations import mutation_quota
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import CHANGE_US
@@ -180,7 +179,7 @@ async def _create_absent(broker: Broker, request: Request, names: Iterable[str])
         refused = dict.fromkeys(await find_denials(broker, request, CREATE_TOPIC, absent), CREATE_TOPIC.error)
         absent = [name for name in absent if name not in refused]
     if absent:
-        quota = mutation_quota(request, 0)
+        quota = request.mutation_quota(0)
         try:
             await broker.cluster.controller.in_parts(absent, str, lambda part: _create(broker, part, quota, refused))
         except OSError:

@@ -142,6 +142,12 @@ def encode_tables(request: Request, outer: str, tables: Sequence[Sequence[Any]])
     return Encoded(encode(request.correlation_id, **{outer: tables}), row_errors=Counter(failed) if failed else ())
 
 
+async def with_rows(broker: Broker, request: Request, array: str, rows: Iterable[Sequence[Any]]) -> Encoded:
+    """Return the reply whose only field is an array of these rows."""
+    reply = ReplyBuilder(broker, request)
+    return reply.finish(**{array: await reply.rows(array).extend(rows)})
+
+
 async def with_tables(
     broker: Broker, request: Request, outer: str, inner: str, tables: Sequence[Sequence[Any]]
 ) -> Encoded:

@@ -18,7 +18,7 @@ from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOKUP_US, MARKER_US
 from ottla.broker.turns import Wait
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
@@ -34,7 +34,7 @@ Results = dict[int, dict[str, dict[int, ErrorCode]]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Write the markers."""
     results: Results = {}
-    may = broker.may(request, _ALTER) or broker.may(request, CLUSTER_ACTION, CLUSTER_NAME)
+    may = broker.may(request, _ALTER) or broker.may(request, CLUSTER_ACTION)
     for row in request.body.markers:
         marker = TransactionMarker(
             row.producer_id,

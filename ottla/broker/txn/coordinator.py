@@ -19,11 +19,10 @@ from ottla.broker.txn import machine
 from ottla.broker.txn.completion_waiters import CompletionWaiters
 from ottla.broker.txn.end_txn_rules import decide_end, decide_end_v2
 from ottla.broker.txn.housekeeping import Housekeeping
-from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionCluster, TransactionStateManager
 from ottla.broker.txn.states import PREPARED, TransactionStatus
-from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionState, TransientState
+from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionSettings, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition
 

@@ -14,10 +14,9 @@ from ottla.broker.costs import CHECK_ID_US, ROW_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
-from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionStateManager
-from ottla.broker.txn.values import NO_PENDING
+from ottla.broker.txn.values import NO_PENDING, TransactionSettings
 
 TOMBSTONE_BATCH_BYTES: Final = 8192
 ABORTS_AT_ONCE: Final = 64

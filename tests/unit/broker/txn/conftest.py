@@ -21,7 +21,7 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
-from ottla.broker.txn.settings import TransactionSettings
+from ottla.broker.txn.values import TransactionSettings
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
