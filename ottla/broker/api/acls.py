@@ -12,8 +12,6 @@ from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, Permiss
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
-ALTER: Final = Need(AclOperation.ALTER, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-DESCRIBE: Final = Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 MOST_CHANGED: Final = 10_000
 """The entries that one request may create or delete (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 _ANY: Final = 1

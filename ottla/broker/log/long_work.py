@@ -44,7 +44,7 @@ class LongWork:
         turns = self._turns
         if gate is not None:
             hold = _Hold(self._memory, gate)
-            await hold.enter(turns)
+            await hold.enter_gate(turns)
         answer: Any = None
         failure: Exception | None = None
         try:
@@ -117,7 +117,7 @@ class _Hold:
         self._inside = False
         self._reservation: Reservation | None = None
 
-    async def enter(self, turns: Turns) -> None:
+    async def enter_gate(self, turns: Turns) -> None:
         if self._gate is not None:
             await self._gate.enter(turns)
             self._inside = True
@@ -136,7 +136,7 @@ class _Hold:
             return
         self._release_memory()
         if gate is not None and not self._inside and size_bytes > LARGE_BYTES:
-            await self.enter(turns)
+            await self.enter_gate(turns)
         self._reservation = await self._memory.enter(needed, self._leave_gate)
 
     def leave(self) -> None:
