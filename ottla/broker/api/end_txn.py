@@ -16,7 +16,6 @@ from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_WITH_PRODUCER = 5
@@ -26,9 +25,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """End the open transaction."""
     version, body = request.api_version, request.body
     if not broker.may(request, WRITE_ID, body.transactional_id):
-        return encode_reply(
-            request, error_code=WRITE_ID.error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
-        )
+        return encode_reply(request, error_code=WRITE_ID.error)
     v2 = version >= FIRST_VERSION_WITH_PRODUCER
     answer = await broker.transactions.end(
         body.transactional_id, body.producer_id, body.producer_epoch, body.committed, v2=v2

@@ -16,10 +16,11 @@ from itertools import chain, groupby, islice
 from typing import Final
 
 from ottla.broker.api import duplicates, durability, verification
+from ottla.broker.api.authorization import WRITE_ID, WRITE_TOPIC
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request, count_rows
 from ottla.broker.api.duplicates import MOST_CHARS, Duplicate
 from ottla.broker.api.fencing_log import FENCED
-from ottla.broker.api.produce_check import NEEDS, Write, check_all, check_records, transactional_header
+from ottla.broker.api.produce_check import Write, check_all, check_records, transactional_header
 from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOKUP_US, ROW_US
@@ -296,4 +297,4 @@ def _why(failed: Sequence[PartitionResponse]) -> str:
 
 
 # Versions 0-2 are advertised and refused: librdkafka derives feature support from them (KAFKA-18659).
-API: Final = Api(ApiKey.PRODUCE, 3, 13, handle, NEEDS, advertised_from=0, report_rows=_report_rows)
+API: Final = Api(ApiKey.PRODUCE, 3, 13, handle, (WRITE_ID, WRITE_TOPIC), advertised_from=0, report_rows=_report_rows)

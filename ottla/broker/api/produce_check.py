@@ -20,7 +20,6 @@ from ottla.protocol.requests.produced import BatchCheck, Checked, check_at_once,
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import ZERO_UUID
 
-NEEDS: Final = (WRITE_ID, WRITE_TOPIC)
 CHECK_US = 6.0
 """Look up and check one partition's batch, without its records."""
 ZSTD = 4

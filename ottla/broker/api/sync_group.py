@@ -36,13 +36,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 async def _assignments(broker: Broker, given: Sequence[Any]) -> list[tuple[str, bytes]]:
     """Return the members' assignments. Works in turns, because a client may name any number of members."""
-    turns = broker.turns
     assignments = []
     for item in given:
         assignments.append((item.member_id, bytes(item.assignment)))
-        turns.charged_us += LOOKUP_US
-        if turns.must_yield:
-            await turns.pause()
+        await broker.turns.spend(LOOKUP_US)
     return assignments
 
 
