@@ -101,6 +101,17 @@ def test_fenced_requests_are_counted(broker, metrics):
     assert metrics.fenced == 2
 
 
+def test_a_fenced_addition_counts_as_fenced_if_the_producer_itself_sent_it(broker, metrics):
+    old = Producer(broker)
+    Producer(broker)
+    assert {*old.add((LEDGER, (0, 1))).values()} == {E.PRODUCER_FENCED}
+    assert metrics.fenced == 1
+    topics = [{"name": LEDGER, "partitions": [0]}]
+    broker.call(K.ADD_PARTITIONS_TO_TXN, 4, transactions=[{**old.owner, "verify_only": False, "topics": topics}])
+    assert metrics.apis[K.ADD_PARTITIONS_TO_TXN].errors == {E.PRODUCER_FENCED: 3}
+    assert metrics.fenced == 1
+
+
 def test_a_fenced_commit_of_many_rows_counts_once(broker, metrics):
     old = Producer(broker)
     old.add_offsets()

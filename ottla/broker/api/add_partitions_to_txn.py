@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import CLUSTER_ACTION, WRITE_ID, WRITE_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker, Reply, Request, count_rows
 from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply, encode_tables
 from ottla.broker.cluster.image import INTERNAL_TOPICS
@@ -137,6 +137,12 @@ async def _write_rows(
     return rows
 
 
+def _report_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
+    """Report the rows of a client's request. A broker's request names no producer of its own: its rows are counted."""
+    report = report_rows if request.api_version < FIRST_VERSION_OF_BROKERS else count_rows
+    report(broker, request, errors)
+
+
 API: Final = Api(
-    ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (WRITE_ID, WRITE_TOPIC, CLUSTER_ACTION), report_rows=report_rows
+    ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (WRITE_ID, WRITE_TOPIC, CLUSTER_ACTION), report_rows=_report_rows
 )

@@ -57,8 +57,9 @@ def record_refusal(broker: Broker, request: Request, error_code: int, reason: st
 def report_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
     """Count the errors of rows, record the first one that is not routine, and log a fenced producer."""
     count_rows(broker, request, errors)
-    for error in _FENCED.intersection(errors):
-        log_fenced(broker, request, error)
+    fenced = next((error for error in errors if error in _FENCED), None)
+    if fenced is not None:
+        log_fenced(broker, request, fenced)
     error_code = next((error for error in errors if error not in ROUTINE), None)
     if error_code is not None:
         rows = sum(errors.values())
