@@ -9,7 +9,8 @@ from typing import Any, Final
 from lab.planting import Original
 from ottla.broker.api import produce
 from ottla.broker.api.context import Broker, Request
-from ottla.broker.api.produce import FIRST_VERSION_THAT_ADDS, Write
+from ottla.broker.api.produce import FIRST_VERSION_THAT_ADDS
+from ottla.broker.api.produce_check import Write
 from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.deadline import sleep
 from ottla.broker.log.cleaning.compaction import CleanableOffsets, SegmentSizes

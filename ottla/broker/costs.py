@@ -32,11 +32,8 @@ ones."""
 REQUEST_BYTE_US: Final = 0.02
 """Decode one byte of a small request's body into objects."""
 
-REQUEST_ENTRY_US: Final = 2.5
-"""Decode one array entry of a large request's body into an object with its strings and numbers."""
-
 FREED_ENTRY_US: Final = 0.3
-"""Free the same entry at the end of the request: a handler that refuses it at once frees all of them in one step."""
+"""Free one array entry of a large request at its end: a handler that refuses it at once frees all in one step."""
 
 RECEIVED_BYTE_US: Final = 0.0015
 """Receive one byte of a large request: from the kernel, into memory that is new and grows."""

@@ -13,7 +13,7 @@ from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.sasl_authenticate import handle_token
-from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
+from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
 from ottla.broker.non_kafka import describe_non_kafka
 from ottla.broker.ports.clock import Clock
@@ -29,7 +29,6 @@ from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.requests.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
 from ottla.protocol.requests.throttle_times import with_throttle_time
 from ottla.protocol.requests.writer import Unwritable
-from ottla.protocol.walker import STEP_ENTRIES
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +42,6 @@ SMALL_BODY_BYTES: Final = 4_096
 CLOSED: Final = "connection closed"
 """Recorded in place of an error code when the connection is closed without one."""
 _KEY_AND_VERSION: Final = Struct(">hh")
-# Errors of requests that no correct client sends are logged. Errors that depend on the current state are not.
-_MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST,))
-_LOGGED: Final = _MISUSE | FENCED
 
 
 class Dispatcher:
@@ -142,7 +138,9 @@ class Dispatcher:
             if request.reservation is not None:
                 request.release()
             try:
-                if isinstance(reply, Encoded) and not (reply.error_code or reply.closes or request.quota):
+                if isinstance(reply, Encoded) and not (
+                    reply.error_code or reply.row_errors or reply.closes or request.quota
+                ):
                     send(reply.buffers, reply.reservation)
                 else:
                     self._finish(reply, request, send, refuse)
@@ -193,19 +191,19 @@ class Dispatcher:
     def _finish(self, reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
         if request.quota is not None:
             reply = _throttle(reply, request, request.quota)
-        if isinstance(reply, Encoded):
-            if reply.error_code:
-                self._metrics.apis[request.api_key].count_error(reply.error_code)
-                record_refusal(self._broker, request, reply.error_code)
-                if reply.error_code in _LOGGED:
-                    _log_refusal(self._broker, reply.error_code, request)
-            send(reply.buffers, reply.reservation)
-            if reply.closes:
-                refuse(f"{api_title(request.api_key)} v{request.api_version}: {reply.closes}")
-        elif isinstance(reply, NoReply):
+        if isinstance(reply, NoReply):
             send((), None)
-        else:
+            return
+        if reply.row_errors:
+            self._table[request.api_key].report_rows(self._broker, request, reply.row_errors)
+        if isinstance(reply, Close):
             refuse(reply.reason)
+            return
+        if reply.error_code:
+            _report_error(self._broker, request, reply.error_code)
+        send(reply.buffers, reply.reservation)
+        if reply.closes:
+            refuse(f"{api_title(request.api_key)} v{request.api_version}: {reply.closes}")
 
     def _handler(self, api: Api, request: Request, body: memoryview) -> Handler[Any]:
         """Return the coroutine that serves the request. Decodes the body, unless it is large. Raises ProtocolError."""
@@ -241,17 +239,14 @@ class Dispatcher:
     async def _handle_large(self, api: Api, request: Request, body: bytes) -> Reply:
         if request.reservation is None:
             request.reservation = await self._broker.memory.decoded.enter(decoded_bytes(len(body)))
-        gate = self._decoding
-        await gate.enter(self._broker.turns)
         try:
-            request.body, trailing_bytes = await self._decode_in_steps(request, body)
+            request.body, trailing_bytes, entries = await self._broker.long_work.drive(
+                codec.read_request_in_steps(request.api_key, request.api_version, body), gate=self._decoding
+            )
         except ProtocolError as error:
-            gate.leave()
             return Close(f"{api.title} v{request.api_version}: {error}")
-        except Exception:  # a discarded handler does not reach this line: `on_discard` of its `spend` leaves the gate
-            gate.leave()
-            raise
-        gate.leave()
+        request.reservation.shrink(len(body) + entries * ENTRY_BYTES)
+        self._broker.turns.charge(entries * FREED_ENTRY_US)
         del body  # the message owns its data
         if trailing_bytes:
             _log_trailing_bytes(request, trailing_bytes)
@@ -261,30 +256,13 @@ class Dispatcher:
         """Handle a large Produce. Its records are not copied; only its rows are decoded, in steps."""
         found: list[ProduceBody] = []
         try:
-            await self._broker.turns.run_steps(produce_request_steps(request.api_version, body, found))
+            await self._broker.long_work.drive(produce_request_steps(request.api_version, body, found))
         except ProtocolError as error:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
         if request.body.trailing_bytes:
             _log_trailing_bytes(request, request.body.trailing_bytes)
         return await api.handle(self._broker, request)
-
-    async def _decode_in_steps(self, request: Request, body: bytes) -> tuple[Any, int]:
-        """Return (message, number of bytes after it). Raises ProtocolError."""
-        turns = self._broker.turns
-        steps = codec.read_request_in_steps(request.api_key, request.api_version, body)
-        entries = STEP_ENTRIES
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                if request.reservation is not None:
-                    request.reservation.shrink(len(body) + entries * ENTRY_BYTES)
-                message, trailing_bytes = end.value
-                turns.charge(entries * FREED_ENTRY_US)
-                return message, trailing_bytes
-            entries += STEP_ENTRIES
-            await turns.spend(STEP_ENTRIES * REQUEST_ENTRY_US, self._decoding.leave)
 
 
 def _close_after_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
@@ -336,15 +314,16 @@ def _log_trailing_bytes(request: Request, trailing_bytes: int) -> None:
     )
 
 
-def _log_refusal(broker: Broker, error_code: int, request: Request) -> None:
+def _report_error(broker: Broker, request: Request, error_code: int) -> None:
+    """Count and record the error of a whole request. Log it if the client was fenced or sent what no correct client
+    sends; other errors depend on the current state."""
+    broker.metrics.apis[request.api_key].count_error(error_code)
+    record_refusal(broker, request, error_code)
     if error_code in FENCED:
         log_fenced(broker, request, error_code)
-        return
-    error = ErrorCode(error_code).name
-    log.warning(
-        "Refused %(api)s v%(version)d of %(peer)s: %(error)s",
-        request.about | {"error": error},
-    )
+    elif error_code == ErrorCode.INVALID_REQUEST:
+        error = ErrorCode(error_code).name
+        log.warning("Refused %(api)s v%(version)d of %(peer)s: %(error)s", request.about | {"error": error})
 
 
 def _api_name(frame: memoryview) -> str:

@@ -107,11 +107,6 @@ class ApiMetrics:
         """Count an error of a row or of a whole reply."""
         self.errors[error_code] = self.errors.get(error_code, 0) + times
 
-    def count_errors(self, error_codes: Sequence[int]) -> None:
-        """Count the errors of many rows. They have few distinct codes."""
-        for error_code in {*error_codes}:
-            self.count_error(error_code, error_codes.count(error_code))
-
 
 class _Apis(dict[int, ApiMetrics]):
     """Metrics by API key, created at the first access."""

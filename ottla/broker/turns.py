@@ -377,16 +377,6 @@ class Turns:
         if self.must_yield:
             await self.pause(on_discard)
 
-    async def run_steps(self, steps: Generator[float, None, R]) -> R:
-        """Run a generator that yields the microseconds of each step, and return its result."""
-        while True:
-            try:
-                cost_us = next(steps)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            await self.spend(cost_us)
-
     async def yield_if_due(self, on_discard: Callable[[], None] | None = None) -> None:
         """Continue at once while the turn budget lasts, else in a later turn: for work that was charged elsewhere."""
         if self.must_yield:

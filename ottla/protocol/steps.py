@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 RECORD_US: Final = 1.0
 """Cost of walking the frame of one record."""
+ENTRY_US: Final = 2.5
+"""Cost of decoding one entry of an array of a message into an object with its strings and numbers."""
 BYTE_US: Final = 0.0005
 """Cost of copying one byte or computing its CRC."""
 SHORT_US: Final = 500.0

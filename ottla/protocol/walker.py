@@ -20,7 +20,7 @@ Unknown tags are skipped. Fields that the version does not have get the schema's
 linear in the body. A reader costs 1-2 ms to generate, so callers keep it (see `codec`).
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct, unpack_from
 from struct import error as StructError
 from typing import Any, Final, NoReturn
@@ -29,17 +29,19 @@ from uuid import UUID
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES
 from ottla.protocol.requests.frames import MAX_TAGS
+from ottla.protocol.steps import ENTRY_US, Steps
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 
 Reader = Callable[[bytes], tuple[Any, int]]
 """Function from the bytes of a body to (message, number of bytes read)."""
 
-SteppedReader = Callable[[bytes], Generator[None, None, tuple[Any, int]]]
-"""A `Reader` in steps."""
+SteppedReader = Callable[[bytes], Steps[tuple[Any, int, int]]]
+"""A `Reader` in steps. It returns (message, number of bytes read, number of entries rounded up to whole steps)."""
 
 STEP_ENTRIES: Final = 256
 """Entries of arrays per step; a power of two."""
+STEP_US: Final = STEP_ENTRIES * ENTRY_US
 
 FORMATS: Final = {
     "int8": "b",
@@ -121,7 +123,7 @@ class _Generator:
         walk: SteppedReader = self._compile(message_class)
         to_protocol_error = self._to_protocol_error
 
-        def read(body: bytes) -> Generator[None, None, tuple[Any, int]]:
+        def read(body: bytes) -> Steps[tuple[Any, int, int]]:
             try:
                 return (yield from walk(body))
             except _REFUSALS as error:
@@ -142,8 +144,9 @@ class _Generator:
             self._emit(1, "passed = 0")
         self._struct("message", message_class, message_class.fields.values(), 1)
         if self._stepped:
-            self._emit(1, "if passed < 0: yield")  # a generator, also where no array has a loop
-        self._emit(1, "return message, pos")
+            self._emit(1, "if passed < 0: yield 0.0")  # a generator, also where no array has a loop
+        entries = f", (passed | {STEP_ENTRIES - 1}) + 1" if self._stepped else ""
+        self._emit(1, f"return message, pos{entries}")
         source = "\n".join([*self._functions, *self._lines])
         exec(compile(source, f"<reader of {self._name}>", "exec"), self._names)
         return self._names["walk"]
@@ -264,7 +267,7 @@ class _Generator:
         self._emit(depth, f"    for _ in range({count}):")
         if self._stepped and not self._in_tags:
             self._emit(depth, "        passed += 1")
-            self._emit(depth, f"        if passed & {STEP_ENTRIES - 1} == 0: yield")
+            self._emit(depth, f"        if passed & {STEP_ENTRIES - 1} == 0: yield {STEP_US}")
         if entry.is_struct():
             self._struct(item, field.data_class, field.fields.values(), depth + 2)
         else:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.api import offset_commit
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import LEDGER, OF_NOBODY, Producer, batch, coordinating, produce
@@ -98,6 +99,29 @@ def test_fenced_requests_are_counted(broker, metrics):
     assert metrics.apis[K.END_TXN].errors == {E.PRODUCER_FENCED: 1}
     assert old.produce(sequence=1)[0] is E.INVALID_PRODUCER_EPOCH
     assert metrics.fenced == 2
+
+
+def test_a_fenced_addition_counts_as_fenced_if_the_producer_itself_sent_it(broker, metrics):
+    old = Producer(broker)
+    Producer(broker)
+    assert {*old.add((LEDGER, (0, 1))).values()} == {E.PRODUCER_FENCED}
+    assert metrics.fenced == 1
+    topics = [{"name": LEDGER, "partitions": [0]}]
+    broker.call(K.ADD_PARTITIONS_TO_TXN, 4, transactions=[{**old.owner, "verify_only": False, "topics": topics}])
+    assert metrics.apis[K.ADD_PARTITIONS_TO_TXN].errors == {E.PRODUCER_FENCED: 3}
+    assert metrics.fenced == 1
+
+
+def test_a_fenced_commit_of_many_rows_counts_once(broker, metrics):
+    old = Producer(broker)
+    old.add_offsets()
+    Producer(broker)
+    count = offset_commit.ROWS_AT_ONCE * 2
+    rows = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}] * count
+    topics = [{"name": LEDGER, "partitions": rows}]
+    broker.call(K.TXN_OFFSET_COMMIT, 2, **old.owner, group_id="g", topics=topics)
+    assert metrics.apis[K.TXN_OFFSET_COMMIT].errors == {E.INVALID_PRODUCER_EPOCH: count}
+    assert metrics.fenced == 1
 
 
 def test_a_reader_waits_for_data_or_for_the_end_of_a_transaction(broker, metrics):

@@ -8,7 +8,7 @@ import pytest
 from lab.crash.life import Life
 from lab.crash.script import Script
 from lab.in_memory.disk_errors import FOR_EVER, BadDisk
-from ottla.broker.api import produce
+from ottla.broker.api import produce, produce_check
 from ottla.broker.api.context import Request
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
@@ -205,7 +205,7 @@ def test_a_batch_for_a_topic_id_is_not_appended_to_a_recreated_topic(begin_life,
     rows = [(index, memoryview(build_batch([(b"k", b"v")], timestamp_ms=1))) for index in range(3)]
     body = ProduceBody(None, -1, 1000, [("", rows)], [topic_id], 0)
     with monkeypatch.context() as slow:
-        slow.setattr(produce, "CHECK_US", SHARE_US)
+        slow.setattr(produce_check, "CHECK_US", SHARE_US)
         handler = resting(
             produce.handle(life.assembly.broker, Request(ApiKey.PRODUCE, WITH_IDS, 1, "", Session(), body))
         )

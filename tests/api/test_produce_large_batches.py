@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.api import produce
+from ottla.broker.api.produce_check import Write, check_batch, check_records
 from ottla.broker.config import Config
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
@@ -43,7 +44,7 @@ class Rig:
         self.turns.event(lambda: self.turns.start(handler, self.found.append, self.bugs.append))
 
     def check(self, partition, records):
-        self.start(produce._check_records(self.parts, partition, memoryview(records)))
+        self.start(check_records(self.parts, partition, memoryview(records)))
 
     def run(self):
         count = 1
@@ -147,8 +148,8 @@ def test_an_immediate_check_charges_per_record_unless_the_count_is_false(rig, ma
         partition=lambda topic, index: partition, is_unopened=lambda topic, index: False
     )
     before_us = rig.turns.charged_us
-    write = produce._check(rig.parts, 11, "t", bytes(16), 0, memoryview(data))
-    assert write.is_ready and (write.error is E.NONE) == (claimed == 50)
+    write = check_batch(rig.parts, 11, "t", bytes(16), 0, memoryview(data))
+    assert (write.validated is not None) == (write.error is E.NONE) == (claimed == 50)
     assert rig.turns.charged_us - before_us == cost_us
 
 
@@ -170,7 +171,7 @@ def test_recompression_for_changed_settings_runs_in_a_worker(rig, make_partition
     ((check, validated),) = rig.found
     rig.found.clear()
     partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="zstd")
-    write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, validated)
+    write = Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, validated)
     monkeypatch.setattr(produce, "_verify", lambda parts, request, write: E.NONE)
     rig.start(produce._append_all(rig.parts, None, [write], {}))
     assert partition.log_end_offset == 0, "a worker is at it"

@@ -30,7 +30,8 @@ def stepped_reader_of(message_class, api_key, version):
             try:
                 next(steps)
             except StopIteration as end:
-                return *end.value, rests
+                message, taken, _ = end.value
+                return message, taken, rests
             rests += 1
 
     return read_all

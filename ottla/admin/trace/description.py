@@ -5,14 +5,13 @@ arrays all but the first `FEW_ROWS` rows. Bytes are shown as their size, because
 is confidential. The value of a config is shown where Kafka would log it, not where it may be a password.
 """
 
-from collections.abc import Generator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.admin.trace.traced import MOST_ROWS, Records, Rows, TracedReply, TracedRequest
 from ottla.broker.config.describe import loggable_value
 from ottla.broker.config.option import HIDDEN
-from ottla.broker.costs import REQUEST_ENTRY_US
 from ottla.protocol.api_keys import api_title
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.checkpoints import encode_id
@@ -20,9 +19,10 @@ from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.structs import ERROR_FIELDS, structs
+from ottla.protocol.steps import Steps
 from ottla.protocol.subject import NameOf
 from ottla.protocol.values import NO_PRODUCER_ID
-from ottla.protocol.walker import STEP_ENTRIES
+from ottla.protocol.walker import STEP_ENTRIES, STEP_US
 
 FEW_ROWS: Final = 10
 MOST_CHARS: Final = 1_000
@@ -37,9 +37,7 @@ DESCRIBE_US: Final = 60.0
 ROW_US: Final = 15.0
 """Cost of a row, with its fields by their names."""
 
-T = TypeVar("T")
 Described = dict[str, Any]
-Steps = Generator[float, None, T]
 
 
 def describe_steps(passed: TracedRequest | TracedReply, verbose: bool, name_of: NameOf) -> Steps[Described]:
@@ -65,7 +63,7 @@ def request_steps(request: TracedRequest) -> Steps[Any]:
     key, version = request.header.api_key, request.header.api_version
     if len(request.body) <= AT_ONCE_BYTES:
         return codec.decode_request(key, version, request.body)
-    message, _ = yield from _charge_steps(codec.read_request_in_steps(key, version, request.body))
+    message, _, _ = yield from codec.read_request_in_steps(key, version, request.body)
     return message
 
 
@@ -94,7 +92,7 @@ def _reply_steps(answered: TracedReply, frame: bytes) -> Steps[Any]:
     key, version = answered.request.header.api_key, answered.request.header.api_version
     if len(frame) <= AT_ONCE_BYTES:
         return codec.decode_response(key, version, frame)[1]
-    return (yield from _charge_steps(codec.read_response_in_steps(key, version, frame)))
+    return (yield from codec.read_response_in_steps(key, version, frame))
 
 
 def _code_steps(message: Any) -> Steps[set[int]]:
@@ -103,18 +101,8 @@ def _code_steps(message: Any) -> Steps[set[int]]:
     for at, struct in enumerate(structs(message)):
         codes.update(getattr(struct, name) for name in ERROR_FIELDS & type(struct).fields.keys())
         if at & (STEP_ENTRIES - 1) == STEP_ENTRIES - 1:
-            yield STEP_ENTRIES * REQUEST_ENTRY_US
+            yield STEP_US
     return codes
-
-
-def _charge_steps(steps: Generator[None, None, T]) -> Steps[T]:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        yield STEP_ENTRIES * REQUEST_ENTRY_US
 
 
 def error_name(code: int) -> str:

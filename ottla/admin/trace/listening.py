@@ -205,7 +205,7 @@ class Trace:
         if use not in self._used:
             self._used.add(use)
             self._broker.turns.charge(FIRST_USE_US)
-        return await self._broker.turns.run_steps(describe_steps(passed, listener.verbose, self._name_of))
+        return await self._broker.long_work.drive(describe_steps(passed, listener.verbose, self._name_of))
 
     async def _is_about(self, request: TracedRequest, filter: TraceFilter) -> bool:
         """Return whether a request matches the filter. A request that is large or cannot be decoded counts as a
@@ -214,7 +214,7 @@ class Trace:
             message = None
             if request.held_bytes <= DECODED_BYTES:
                 with suppress(ProtocolError):
-                    message = await self._broker.turns.run_steps(request_steps(request))
+                    message = await self._broker.long_work.drive(request_steps(request))
             self._broker.turns.charge(request.held_bytes * DECODED_BYTE_US)
             request.verdicts[filter] = message is None or filter.is_about(
                 subject_of(request.header.api_key, message, self._name_of)

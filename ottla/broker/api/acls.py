@@ -12,8 +12,6 @@ from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, Permiss
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
-ALTER: Final = Need(AclOperation.ALTER, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-DESCRIBE: Final = Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 MOST_CHANGED: Final = 10_000
 """The entries that one request may create or delete (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 _ANY: Final = 1
@@ -23,7 +21,7 @@ def refusal(broker: Broker, request: Request, need: Need, disabled: str) -> ApiE
     """Return the reason why the request is refused, or None. `disabled` is Kafka's message without an authorizer."""
     if broker.authorizer is None:
         return ApiError(ErrorCode.SECURITY_DISABLED, disabled)
-    if not broker.may(request, need, CLUSTER_NAME):
+    if not broker.may(request, need):
         return ApiError(need.error, "Cluster authorization failed.")
     return None
 

@@ -9,23 +9,20 @@ with TRANSACTION_ABORTABLE, which the broker does not answer here. Clients of tr
 
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import READ_GROUP, WRITE_ID
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
-_READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
 FIRST_VERSION_WITH_FENCED = 2
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add the group's offsets partition."""
     version, body = request.api_version, request.body
-    for need, name in ((_WRITE_ID, body.transactional_id), (_READ_GROUP, body.group_id)):
+    for need, name in ((WRITE_ID, body.transactional_id), (READ_GROUP, body.group_id)):
         if not broker.may(request, need, name):
             return encode_reply(request, error_code=need.error)
     partition = (CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(body.group_id))
@@ -37,4 +34,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return encode_reply(request, error_code=error)
 
 
-API: Final = Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, handle, (_WRITE_ID, _READ_GROUP))
+API: Final = Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, handle, (WRITE_ID, READ_GROUP))

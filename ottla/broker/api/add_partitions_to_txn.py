@@ -13,22 +13,17 @@ verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks)
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denials, need_of
-from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.fencing_log import FENCED, log_fenced
-from ottla.broker.api.refusals import record_row_refusals
-from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply
+from ottla.broker.api.authorization import CLUSTER_ACTION, WRITE_ID, WRITE_TOPIC, find_denials
+from ottla.broker.api.context import Api, Broker, Reply, Request, count_rows
+from ottla.broker.api.refusals import report_rows
+from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply, encode_tables
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 
-_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
-_WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
-_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
@@ -41,10 +36,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if version >= FIRST_VERSION_OF_BROKERS:
         return await _handle_brokers(broker, request)
     topics = body.v3_and_below_topics
-    if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
-        return await _reply_below_v4(broker, request, {}, _WRITE_ID.error)
+    if not broker.may(request, WRITE_ID, body.v3_and_below_transactional_id):
+        return await _reply_below_v4(broker, request, {}, WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
-    refused = await find_denials(broker, request, _WRITE, names)
+    refused = await find_denials(broker, request, WRITE_TOPIC, names)
     accepted, errors = await _check_partitions(
         broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS
     )
@@ -59,15 +54,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
         )
         if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
-        if default in FENCED:
-            log_fenced(broker, request, default)
     if len(topics) <= FEW_ROWS and len(accepted) <= FEW_ROWS:
         rows = [
             (topic.name, [(index, errors.get((topic.name, index), default)) for index in topic.partitions])
             for topic in topics
         ]
-        _count(broker, request, rows)
-        return encode_reply(request, results_by_topic_v3_and_below=rows)
+        return encode_tables(request, "results_by_topic_v3_and_below", rows)
     return await _reply_below_v4(broker, request, errors, default)
 
 
@@ -79,18 +71,10 @@ async def _reply_below_v4(broker: Broker, request: Request, errors: Errors, defa
     return reply.finish(results_by_topic_v3_and_below=written)
 
 
-def _count(broker: Broker, request: Request, topics: Sequence[tuple[str, Sequence[tuple[Any, ErrorCode]]]]) -> None:
-    """Count the errors of a reply that is encoded at once."""
-    failed = [error for _, rows in topics for _, error in rows if error]
-    if failed:
-        broker.metrics.apis[request.api_key].count_errors(failed)
-        record_row_refusals(broker, request, failed)
-
-
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     """Handle versions 4 and 5: one result per transaction."""
-    if not broker.may(request, _ACT, CLUSTER_NAME):
-        return encode_reply(request, error_code=_ACT.error)
+    if not broker.may(request, CLUSTER_ACTION):
+        return encode_reply(request, error_code=CLUSTER_ACTION.error)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results_by_transaction")
     for transaction in request.body.transactions:
@@ -153,4 +137,12 @@ async def _write_rows(
     return rows
 
 
-API: Final = Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (_WRITE_ID, _WRITE, _ACT))
+def _report_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
+    """Report the rows of a client's request. A broker's request names no producer of its own: its rows are counted."""
+    report = report_rows if request.api_version < FIRST_VERSION_OF_BROKERS else count_rows
+    report(broker, request, errors)
+
+
+API: Final = Api(
+    ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (WRITE_ID, WRITE_TOPIC, CLUSTER_ACTION), report_rows=_report_rows
+)

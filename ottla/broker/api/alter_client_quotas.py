@@ -11,22 +11,20 @@ with an error.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.authorization import ALTER_CLUSTER_CONFIGS, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.quotas.alteration import decide, named_twice
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import QuotaEntity, SecurityRecord
 
-_ALTER: Final = need_of(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
 MOST_RECORDS: Final = 10_000
 """The most records of one request (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
-_REFUSED: Final = ApiError(_ALTER.error, MESSAGES[_ALTER.error])
+_REFUSED: Final = ApiError(ALTER_CLUSTER_CONFIGS.error, MESSAGES[ALTER_CLUSTER_CONFIGS.error])
 _EXCESSIVE: Final = ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 _NOTHING: Final[Mapping[str, float]] = {}
 
@@ -35,16 +33,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Change the quotas, or only check the changes when `validate_only`; one row for each entity, as it was named."""
     body = request.body
     first, twice = await index_rows(broker.turns, body.entries, _entity)
-    if broker.may(request, _ALTER, CLUSTER_NAME):
+    if broker.may(request, ALTER_CLUSTER_CONFIGS):
         outcomes = await _alter(broker, first, twice, body.validate_only)
     else:
         outcomes = dict.fromkeys(first, _REFUSED)
-    reply = ReplyBuilder(broker, request)
-    entries = reply.rows("entries")
-    for entity in first:
-        error, message = outcomes[entity]
-        await entries.add(error, message, entity)
-    return reply.finish(entries=entries)
+    return await with_rows(broker, request, "entries", ((*outcomes[entity], entity) for entity in first))
 
 
 def _entity(row: Any) -> QuotaEntity:
@@ -84,4 +77,4 @@ async def _alter(
     return outcomes
 
 
-API: Final = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, handle, (_ALTER,))
+API: Final = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, handle, (ALTER_CLUSTER_CONFIGS,))

@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
 from ottla.broker.cluster.features import METADATA_FEATURE
 from ottla.broker.costs import CREDENTIAL_US, ROW_US
@@ -27,7 +27,6 @@ from ottla.broker.security.scram import (
     credential,
     name_can_log_in,
 )
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import (
@@ -36,14 +35,13 @@ from ottla.protocol.internal_topics.security_records import (
     UserScramCredentialRecord,
 )
 
-_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER)
 _METADATA_VERSION: Final = 11
 """`MetadataVersion.isScramSupported`: 3.5-IV2."""
 _CHANGED_AT_ONCE: Final = 1_000
 _TWICE: Final = ApiError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 _UNKNOWN: Final = ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 _ABSENT: Final = ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
-_REFUSAL: Final = ApiError(_ALTER.error, MESSAGES[_ALTER.error])
+_REFUSAL: Final = ApiError(ALTER_CLUSTER.error, MESSAGES[ALTER_CLUSTER.error])
 _TOO_OLD: Final = ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
 _FINE: Final = ApiError()
 
@@ -57,17 +55,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     rows = chain(((True, row) for row in body.deletions), ((False, row) for row in body.upsertions))
     first, twice = await index_rows(broker.turns, rows, lambda each: str(each[1].name))
     outcomes: dict[str, ApiError] = dict.fromkeys(first, _FINE)
-    if not broker.may(request, _ALTER, CLUSTER_NAME):
+    if not broker.may(request, ALTER_CLUSTER):
         outcomes = dict.fromkeys(first, _REFUSAL)
     elif broker.cluster.image.features.get(METADATA_FEATURE, 0) < _METADATA_VERSION:
         outcomes = dict.fromkeys(first, _TOO_OLD)
     else:
         await _alter(broker, [*first.values()], twice, outcomes)
-    reply = ReplyBuilder(broker, request)
-    results = reply.rows("results")
-    for name, (error, message) in outcomes.items():
-        await results.add(name, error, message)
-    return reply.finish(results=results)
+    return await with_rows(broker, request, "results", ((name, *outcome) for name, outcome in outcomes.items()))
 
 
 async def _alter(broker: Broker, rows: Sequence[_Row], twice: Collection[str], outcomes: dict[str, ApiError]) -> None:
@@ -127,4 +121,4 @@ def _unacceptable(why: str) -> ApiError:
     return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, why)
 
 
-API: Final = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, handle, (_ALTER,))
+API: Final = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, handle, (ALTER_CLUSTER,))

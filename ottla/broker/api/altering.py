@@ -7,10 +7,10 @@ Topics, this broker, the brokers of the cluster ("") and groups have configs tha
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ottla.broker.api.config_needs import config_needs, refusal
+from ottla.broker.api.authorization import config_needs, refuse_configs
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.config.dynamic import in_force
 from ottla.broker.config.listener_options import of_listener
@@ -64,11 +64,8 @@ async def answer(broker: Broker, request: Request, read: Read) -> Reply:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes += [ApiError()] * (len(rows) - len(outcomes))
         outcomes = [outcome if outcome.error else failed for outcome in outcomes]
-    reply = ReplyBuilder(broker, request)
-    responses = reply.rows("responses")
-    for row, outcome in zip(rows, outcomes, strict=True):
-        await responses.add(outcome.error, outcome.message, row.resource_type, row.resource_name)
-    return reply.finish(responses=responses)
+    answers = ((*outcome, *_named_by(row)) for row, outcome in zip(rows, outcomes, strict=True))
+    return await with_rows(broker, request, "responses", answers)
 
 
 def _named_by(row: Any) -> tuple[int, str]:
@@ -141,7 +138,7 @@ def _refuse_broker(node_id: int, name: str) -> ApiError | None:
 def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiError, list[ConfigRecord]]:
     refused = (
         _refuse(broker, resource)
-        or refusal(broker, request, _NEEDS, resource.kind, resource.name)
+        or refuse_configs(broker, request, _NEEDS, resource.kind, resource.name)
         or _refuse_kind(resource)
     )
     if refused is not None:

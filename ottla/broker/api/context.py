@@ -11,12 +11,14 @@ from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, ReplyReservation, Res
 from ottla.broker.metrics import Metrics
 from ottla.broker.non_kafka import NonKafkaClients
 from ottla.broker.ports.workers import DeferredWorkers, Workers
+from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.broker.quotas.quotas import QuotaManagers, RequestQuota, windows_of
 from ottla.broker.request_observer import RequestObserver
 from ottla.broker.security.authorizer import Authorizer, Need
 from ottla.broker.security.mechanism import Mechanisms
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
+from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.primitives import NodeEndpoint
 
@@ -78,8 +80,8 @@ class Broker:
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
 
-    def may(self, request: "Request", need: Need, name: str) -> bool:
-        """Return whether the client has this right to the resource. The check is charged."""
+    def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
+        """Return whether the client has this right to the resource of this name. The check is charged."""
         authorizer = self.authorizer
         if authorizer is None:
             return True
@@ -135,6 +137,12 @@ class Request:
             api = str(self.api_key)
         return {"api": api, "version": self.api_version, "client_id": self.client_id, "peer": self.peer}
 
+    def mutation_quota(self, first_strict_version: int) -> ControllerMutationQuota | None:
+        """Return the quota for created and deleted partitions (KIP-599), or None without a limit. Versions before the
+        first strict one know no error for it and are only throttled."""
+        quota = self.quota
+        return None if quota is None else quota.controller_mutation(strict=self.api_version >= first_strict_version)
+
     def forget_body(self) -> None:
         """Drop the body and release its memory, before the handler waits for other clients."""
         self.body = None
@@ -159,12 +167,15 @@ class Encoded(NamedTuple):
     """The error of the whole request, if the API has one."""
     closes: str = ""
     """The reason why the connection is closed after this reply; empty if it stays open."""
+    row_errors: "RowErrors" = ()
+    """The errors of its rows, for `Api.report_rows`; empty if no row has one."""
 
 
 class Close(NamedTuple):
     """No reply: the connection is closed and the reason is logged (a failed Produce with acks=0)."""
 
     reason: str
+    row_errors: "RowErrors" = ()
 
 
 class NoReply:
@@ -174,6 +185,17 @@ class NoReply:
 NO_REPLY: Final = NoReply()
 
 Reply = Encoded | Close | NoReply
+
+RowErrors = Mapping[int, int] | Sequence[Any]
+"""The number of rows by error code, in the order of the first row of each; for Produce, the rows with errors."""
+
+
+def count_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
+    """Count the errors of rows. Most APIs report them in no other way."""
+    metrics = broker.metrics.apis[request.api_key]
+    for error_code, rows in errors.items():
+        metrics.count_error(error_code, rows)
+
 
 Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
 
@@ -188,6 +210,8 @@ class Api(NamedTuple):
     needs: Sequence[Need]
     advertised_from: int | None = None
     """The lowest version that ApiVersions lists, if it is not `min_version`."""
+    report_rows: Callable[[Broker, Request, Any], None] = count_rows
+    """Reports the `row_errors` of a reply in the metrics, the event history and the log."""
 
     @property
     def title(self) -> str:

@@ -8,9 +8,10 @@ entry needs a host.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.acls import ALTER, MOST_CHANGED, entry_problem, refusal
+from ottla.broker.api.acls import MOST_CHANGED, entry_problem, refusal
+from ottla.broker.api.authorization import ALTER_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
 from ottla.broker.security.authorizer import Authorizer
@@ -22,54 +23,41 @@ from ottla.protocol.internal_topics.security_records import AccessControlEntryRe
 async def handle(broker: Broker, request: Request) -> Reply:
     """Create the entries; one row each, in the order of the request."""
     creations = request.body.creations
-    outcomes = [refusal(broker, request, ALTER, "No Authorizer is configured.") or ApiError()] * len(creations)
-    if broker.authorizer is not None and not any(outcome.error for outcome in outcomes[:1]):
-        creating = _Creating(broker, broker.authorizer, creations)
-        outcomes = await creating.create()
-    reply = ReplyBuilder(broker, request)
-    results = reply.rows("results")
-    for outcome in outcomes:
-        await results.add(outcome.error, outcome.message)
-    return reply.finish(results=results)
+    refused = refusal(broker, request, ALTER_CLUSTER, "No Authorizer is configured.")
+    if refused is not None or broker.authorizer is None:
+        outcomes = [refused or ApiError()] * len(creations)
+    else:
+        outcomes = await _create(broker, broker.authorizer, creations)
+    return await with_rows(broker, request, "results", outcomes)
 
 
-class _Creating:
-    """A CreateAcls request in progress."""
+async def _create(broker: Broker, authorizer: Authorizer, creations: Sequence[Any]) -> list[ApiError]:
+    """Create the valid entries, all or none. Return an outcome for each row."""
+    controller = broker.cluster.controller
+    outcomes: list[ApiError] = []
+    failed = ApiError()
 
-    def __init__(self, broker: Broker, authorizer: Authorizer, creations: Sequence[Any]) -> None:
-        self._broker = broker
-        self._authorizer = authorizer
-        self._creations = creations
-        self._outcomes: list[ApiError] = []
-
-    async def create(self) -> list[ApiError]:
-        """Return an outcome for each row."""
-        try:
-            await self._broker.cluster.controller.change_security((ACLS,), self._decide)
-        except OSError as failure:
-            return self._fail_rest(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
-        return self._outcomes
-
-    async def _decide(self) -> list[AccessControlEntryRecord]:
-        turns, controller = self._broker.turns, self._broker.cluster.controller
+    async def decide() -> Sequence[AccessControlEntryRecord]:
+        nonlocal failed
         made: dict[tuple[int | str, ...], AccessControlEntryRecord] = {}
-        for row in self._creations:
-            await turns.spend(ROW_US)
+        for row in creations:
+            await broker.turns.spend(ROW_US)
             entry = _entry(row, controller.new_id())
             problem = entry_problem(entry)
-            self._outcomes.append(ApiError(ErrorCode.INVALID_REQUEST, problem) if problem else ApiError())
-            if not problem and not self._authorizer.has(entry):
+            outcomes.append(ApiError(ErrorCode.INVALID_REQUEST, problem) if problem else ApiError())
+            if not problem and not authorizer.has(entry):
                 made.setdefault(entry[1:], entry)
         if len(made) > MOST_CHANGED:
-            too_many = "Unable to perform excessively large batch operation."
-            self._outcomes = self._fail_rest(ApiError(ErrorCode.POLICY_VIOLATION, too_many))
-            return []
+            failed = ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+            return ()
         return list(made.values())
 
-    def _fail_rest(self, failed: ApiError) -> list[ApiError]:
-        """Set the error of all valid rows, because they fail together."""
-        self._outcomes += [ApiError()] * (len(self._creations) - len(self._outcomes))
-        return [outcome if outcome.error else failed for outcome in self._outcomes]
+    try:
+        await controller.change_security((ACLS,), decide)
+    except OSError as failure:
+        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+    outcomes += [failed] * (len(creations) - len(outcomes))
+    return [outcome if outcome.error else failed for outcome in outcomes]
 
 
 def _entry(row: Any, new_id: bytes) -> AccessControlEntryRecord:
@@ -85,4 +73,4 @@ def _entry(row: Any, new_id: bytes) -> AccessControlEntryRecord:
     )
 
 
-API: Final = Api(ApiKey.CREATE_ACLS, 1, 3, handle, (ALTER,))
+API: Final = Api(ApiKey.CREATE_ACLS, 1, 3, handle, (ALTER_CLUSTER,))

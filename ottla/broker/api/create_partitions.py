@@ -8,20 +8,17 @@ the partition of each id or group.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.create_topics import replicas_problem
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
-from ottla.broker.api.replicas import replicas_problem
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
-from ottla.broker.quotas.managers import ControllerMutationQuota
-from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 
-_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.TOPIC)
 FIRST_STRICT_VERSION = 3
 MAX_PARTITIONS = 10_000
 """The partitions that one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
@@ -33,21 +30,16 @@ async def handle(broker: Broker, request: Request) -> Reply:
     first, twice = await index_rows(broker.turns, body.topics, lambda item: item.name)
     outcomes: dict[str, ApiError | None] = dict.fromkeys(first)
     outcomes.update(dict.fromkeys(twice, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
-    refused = await find_denials(broker, request, _ALTER, (name for name in first if name not in twice))
-    outcomes.update(dict.fromkeys(refused, ApiError(_ALTER.error)))
+    refused = await find_denials(broker, request, ALTER_TOPIC, (name for name in first if name not in twice))
+    outcomes.update(dict.fromkeys(refused, ApiError(ALTER_TOPIC.error)))
     accepted = [item for name, item in first.items() if outcomes[name] is None]
-    adding = _Adding(broker, body.validate_only, mutation_quota(request, FIRST_STRICT_VERSION), outcomes)
+    adding = _Adding(broker, body.validate_only, request.mutation_quota(FIRST_STRICT_VERSION), outcomes)
     try:
         await broker.cluster.controller.in_parts(accepted, lambda item: item.name, adding.add)
     except OSError as failure:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {name: outcome or failed for name, outcome in outcomes.items()}
-    reply = ReplyBuilder(broker, request)
-    results = reply.rows("results")
-    for name in first:
-        error, message = outcomes[name] or (ErrorCode.NONE, None)
-        await results.add(name, error, message)
-    return reply.finish(results=results)
+    return await with_rows(broker, request, "results", ((name, *(outcomes[name] or ApiError())) for name in first))
 
 
 class _Adding:
@@ -114,4 +106,4 @@ def _assignment_problem(node_id: int, added: int, assignments: Sequence[Sequence
     return next(filter(None, (replicas_problem(node_id, replicas) for replicas in assignments)), "")
 
 
-API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (_ALTER,))
+API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (ALTER_TOPIC,))

@@ -11,18 +11,16 @@ import logging
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import CREATE_ANY_TOPIC, CREATE_TOPIC, find_denials, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
-from ottla.broker.api.replicas import ONE_BROKER, replicas_problem
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
-from ottla.broker.quotas.managers import ControllerMutationQuota
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import ZERO_UUID
@@ -34,12 +32,11 @@ MAX_PARTITIONS = 10_000
 
 FIRST_STRICT_VERSION = 6
 
-_CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
-_CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
 _DESCRIBE_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, is_quiet=True)
-_REFUSED = ApiError(_CREATE.error, "Authorization failed.")
+_REFUSED = ApiError(CREATE_TOPIC.error, "Authorization failed.")
 _EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
+_ONE_BROKER: Final = "Ottla is one broker: use a replication factor of 1, or -1."
 _DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
@@ -52,7 +49,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     outcomes: dict[str, ApiError | bytes] = dict.fromkeys(refused, _REFUSED)
     outcomes.update(dict.fromkeys(first, _EXCESSIVE) if excessive else dict.fromkeys(twice, _DUPLICATE))
     accepted = [topic for name, topic in first.items() if name not in outcomes]
-    quota = mutation_quota(request, FIRST_STRICT_VERSION)
+    quota = request.mutation_quota(FIRST_STRICT_VERSION)
     unplaced: list[str] = []
     try:
         await broker.cluster.controller.in_parts(
@@ -76,9 +73,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]) -> Collection[str]:
     """Return the topics that this client may not create (`ControllerApis.createTopics`)."""
-    if broker.may(request, _CREATE_ANY, CLUSTER_NAME):
+    if broker.may(request, CREATE_ANY_TOPIC):
         return ()
-    return await find_denials(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
+    return await find_denials(broker, request, CREATE_TOPIC, (name for name in names if name != METADATA_TOPIC))
 
 
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
@@ -156,7 +153,7 @@ def _refuse_counts(topic: Any) -> ApiError | None:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
-            f"reached because only 1 broker(s) are registered. {ONE_BROKER}",
+            f"reached because only 1 broker(s) are registered. {_ONE_BROKER}",
         )
     return None
 
@@ -173,6 +170,23 @@ def _refuse_assignment(broker: Broker, topic: Any) -> ApiError | None:
     problems = (replicas_problem(broker.cluster.node_id, row.broker_ids) for row in topic.assignments)
     problem = next(filter(None, problems), "")
     return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem) if problem else None
+
+
+def replicas_problem(node_id: int, replicas: Sequence[int]) -> str:
+    """Return the reason why a partition cannot have these replicas; empty if it can.
+
+    Source: `ReplicationControlManager.validateManualPartitionAssignment`.
+    """
+    if not replicas:
+        problem = "an empty replica list."
+    elif (unknown := next((replica for replica in sorted(replicas) if replica != node_id), None)) is not None:
+        problem = f"broker {unknown}, but no such broker is registered."
+    elif len(replicas) > 1:
+        problem = f"the broker {node_id} more than once."
+    else:
+        return ""
+    advice = f"Ottla is one broker: assign each partition to broker {node_id} alone."
+    return f"The manual partition assignment includes {problem} {advice}"
 
 
 def _partition_count(broker: Broker, topic: Any) -> int:
@@ -211,4 +225,4 @@ async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: A
     )
 
 
-API: Final = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, (_CREATE_ANY, _CREATE, _DESCRIBE_CONFIGS))
+API: Final = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, (CREATE_ANY_TOPIC, CREATE_TOPIC, _DESCRIBE_CONFIGS))

@@ -8,7 +8,8 @@ No more than 10,000 entries are listed: filters that match more have INVALID_REQ
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.acls import ALTER, MOST_CHANGED, filter_of, refusal
+from ottla.broker.api.acls import MOST_CHANGED, filter_of, refusal
+from ottla.broker.api.authorization import ALTER_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
@@ -23,69 +24,58 @@ _Found = tuple[ApiError, Sequence[AccessControlEntryRecord]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete the entries that each filter matches; one row each, in the order of the request."""
     filters = request.body.filters
-    refused = refusal(broker, request, ALTER, "No Authorizer is configured.")
+    refused = refusal(broker, request, ALTER_CLUSTER, "No Authorizer is configured.")
     found: list[_Found] = [(refused or ApiError(), ())] * len(filters)
     if refused is None:
-        found = await _Deleting(broker, filters).delete()
+        found = await _delete(broker, filters)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("filter_results")
     for outcome, entries in found:
         matching = reply.rows("filter_results", "matching_acls")
         for entry in entries:
-            await matching.add(
-                ErrorCode.NONE,
-                None,
-                *entry[1:],
-            )
+            await matching.add(ErrorCode.NONE, None, *entry[1:])
         await results.add(outcome.error, outcome.message, matching)
     return reply.finish(filter_results=results)
 
 
-class _Deleting:
-    """A DeleteAcls request in progress."""
+async def _delete(broker: Broker, filters: Sequence[Any]) -> list[_Found]:
+    """Delete the entries that the filters match. Return an outcome and the matching entries for each filter."""
+    found: list[_Found] = []
 
-    def __init__(self, broker: Broker, filters: Sequence[Any]) -> None:
-        self._broker = broker
-        self._filters = filters
-        self._found: list[_Found] = []
-
-    async def delete(self) -> list[_Found]:
-        """Return an outcome and the matching entries for each filter."""
-        try:
-            await self._broker.cluster.controller.change_security((ACLS,), self._decide)
-        except OSError as failure:
-            failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            self._found += [(failed, ())] * (len(self._filters) - len(self._found))
-            return [(outcome, entries) if outcome.error else (failed, ()) for outcome, entries in self._found]
-        return self._found
-
-    async def _decide(self) -> list[RemoveAccessControlEntryRecord]:
+    async def decide() -> list[RemoveAccessControlEntryRecord]:
         left = MOST_CHANGED
         removed: dict[bytes, None] = {}
-        turns = self._broker.turns
-        for row in self._filters:
-            await turns.spend(ROW_US)
-            outcome, entries = await self._find_matches(row, left)
+        for row in filters:
+            await broker.turns.spend(ROW_US)
+            outcome, entries = await _find_matches(broker, row, left)
             left -= len(entries)
             removed |= dict.fromkeys(entry.id for entry in entries)
-            self._found.append((outcome, entries))
+            found.append((outcome, entries))
         return [RemoveAccessControlEntryRecord(entry_id) for entry_id in removed]
 
-    async def _find_matches(self, row: Any, most: int) -> _Found:
-        """Return the entries that a filter matches. Works in turns; no other request changes the entries in between."""
-        turns = self._broker.turns
-        acl_filter = filter_of(row)
-        if acl_filter.problem:
-            return ApiError(ErrorCode.INVALID_REQUEST, acl_filter.problem), ()
-        entries = []
-        for entry in self._broker.cluster.image.acls.values():
-            await turns.spend(ACL_MATCH_US)
-            if acl_filter.matches(entry):
-                entries.append(entry)
-                if len(entries) > most:
-                    message = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
-                    return ApiError(ErrorCode.INVALID_REQUEST, message), ()
-        return ApiError(), entries
+    try:
+        await broker.cluster.controller.change_security((ACLS,), decide)
+    except OSError as failure:
+        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        found += [(failed, ())] * (len(filters) - len(found))
+        return [(outcome, entries) if outcome.error else (failed, ()) for outcome, entries in found]
+    return found
 
 
-API: Final = Api(ApiKey.DELETE_ACLS, 1, 3, handle, (ALTER,))
+async def _find_matches(broker: Broker, row: Any, most: int) -> _Found:
+    """Return the entries that a filter matches. Works in turns; no other request changes the entries in between."""
+    acl_filter = filter_of(row)
+    if acl_filter.problem:
+        return ApiError(ErrorCode.INVALID_REQUEST, acl_filter.problem), ()
+    entries = []
+    for entry in broker.cluster.image.acls.values():
+        await broker.turns.spend(ACL_MATCH_US)
+        if acl_filter.matches(entry):
+            entries.append(entry)
+            if len(entries) > most:
+                message = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
+                return ApiError(ErrorCode.INVALID_REQUEST, message), ()
+    return ApiError(), entries
+
+
+API: Final = Api(ApiKey.DELETE_ACLS, 1, 3, handle, (ALTER_CLUSTER,))

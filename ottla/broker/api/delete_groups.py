@@ -7,14 +7,11 @@ transaction are deleted as well: its commit does not restore them.
 from typing import Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DELETE_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.GROUP)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -22,7 +19,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
     for group_id in dict.fromkeys(request.body.groups_names):
-        error = await _delete(broker, group_id) if broker.may(request, _DELETE, group_id) else _DELETE.error
+        error = await _delete(broker, group_id) if broker.may(request, DELETE_GROUP, group_id) else DELETE_GROUP.error
         await broker.turns.yield_if_due()
         await results.add(group_id, error)
     return reply.finish(results=results)
@@ -33,4 +30,4 @@ async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     return error or await durability.wait_group_durable(broker, group_id)
 
 
-API: Final = Api(ApiKey.DELETE_GROUPS, 0, 2, handle, (_DELETE,))
+API: Final = Api(ApiKey.DELETE_GROUPS, 0, 2, handle, (DELETE_GROUP,))

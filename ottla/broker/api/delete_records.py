@@ -7,15 +7,12 @@ DELETE of the topic.
 
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DELETE_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.TOPIC)
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -31,9 +28,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     topics = reply.rows("topics")
     for name, offsets in requested.items():
         partitions = reply.rows("topics", "partitions")
-        may = broker.may(request, _DELETE, name)
+        may = broker.may(request, DELETE_TOPIC, name)
         for index, offset in offsets.items():
-            error, low_watermark = _DELETE.error, NO_LOW_WATERMARK
+            error, low_watermark = DELETE_TOPIC.error, NO_LOW_WATERMARK
             if may:
                 error, low_watermark = await _delete(broker, name, index, offset)
             await partitions.add(index, low_watermark, error)
@@ -59,4 +56,4 @@ async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[
     return ErrorCode.NONE, partition.log_start_offset
 
 
-API: Final = Api(ApiKey.DELETE_RECORDS, 0, 2, handle, (_DELETE,))
+API: Final = Api(ApiKey.DELETE_RECORDS, 0, 2, handle, (DELETE_TOPIC,))

@@ -10,23 +10,19 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.authorization import DELETE_ANY_TOPIC, DELETE_TOPIC, DESCRIBE_TOPIC, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
+from ottla.broker.quotas.managers import QUOTA_EXCEEDED
 from ottla.broker.security.authorizer import Need
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
-_DELETE_ANY: Final = need_of(AclOperation.DELETE, ResourceType.CLUSTER, is_quiet=True)
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
-_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.TOPIC)
-_REFUSED = (_DELETE.error, MESSAGES[_DELETE.error])
+_REFUSED = (DELETE_TOPIC.error, MESSAGES[DELETE_TOPIC.error])
 
 FIRST_STRICT_VERSION = 5
 
@@ -70,8 +66,8 @@ class _Deleting:
         self._broker = broker
         self._request = request
         self._outcomes = outcomes
-        self._quota = mutation_quota(request, FIRST_STRICT_VERSION)
-        self._may_all = broker.may(request, _DELETE_ANY, CLUSTER_NAME)
+        self._quota = request.mutation_quota(FIRST_STRICT_VERSION)
+        self._may_all = broker.may(request, DELETE_ANY_TOPIC)
         self._deleted: set[bytes] = set()
 
     async def delete_all(self, topics: Sequence[NameOrId]) -> None:
@@ -124,19 +120,19 @@ class _Deleting:
         topic = self._broker.cluster.topics_by_id.get(topic_id.bytes) if topic_id is not None else None
         if topic is None:
             return Outcome(None, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        if self._may(_DELETE, topic.name):
+        if self._may(DELETE_TOPIC, topic.name):
             return Outcome(topic)
-        return Outcome(topic if self._may(_DESCRIBE, topic.name) else None, *_REFUSED)
+        return Outcome(topic if self._may(DESCRIBE_TOPIC, topic.name) else None, *_REFUSED)
 
     def _find_by_name(self, name: str) -> Outcome:
         """Look up a topic by name. Only a client that may describe it learns whether it exists."""
-        if not self._may(_DESCRIBE, name):
+        if not self._may(DESCRIBE_TOPIC, name):
             return Outcome(None, *_REFUSED)
         topic = self._broker.cluster.topics.get(name)
         if topic is None:
             message = "This server does not host this topic-partition."
             return Outcome(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        return Outcome(topic) if self._may(_DELETE, name) else Outcome(None, *_REFUSED)
+        return Outcome(topic) if self._may(DELETE_TOPIC, name) else Outcome(None, *_REFUSED)
 
     def _may(self, need: Need, name: str) -> bool:
         return self._may_all or self._broker.may(self._request, need, name)
@@ -147,4 +143,4 @@ _DUPLICATE_ID = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 _BY_NAME_AND_ID = "The provided topic name maps to an ID that was already supplied."
 
 
-API: Final = Api(ApiKey.DELETE_TOPICS, 1, 6, handle, (_DELETE_ANY, _DESCRIBE, _DELETE))
+API: Final = Api(ApiKey.DELETE_TOPICS, 1, 6, handle, (DELETE_ANY_TOPIC, DESCRIBE_TOPIC, DELETE_TOPIC))

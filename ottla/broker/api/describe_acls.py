@@ -6,7 +6,8 @@ closes the connection or answers with no entry. Among very many entries a patter
 
 from typing import Final
 
-from ottla.broker.api.acls import DESCRIBE, filter_of, refusal
+from ottla.broker.api.acls import filter_of, refusal
+from ottla.broker.api.authorization import DESCRIBE_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encode_reply
 from ottla.broker.costs import ACL_MATCH_US
@@ -23,7 +24,7 @@ _Pattern = tuple[int, str, int]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Visit all entries, in turns. Entries that are created or deleted in between may be missing or present."""
     acl_filter = filter_of(request.body)
-    refused = refusal(broker, request, DESCRIBE, "No Authorizer is configured on the broker")
+    refused = refusal(broker, request, DESCRIBE_CLUSTER, "No Authorizer is configured on the broker")
     if refused is None and acl_filter.problem:
         refused = ApiError(ErrorCode.INVALID_REQUEST, acl_filter.problem)
     if refused is not None:
@@ -55,4 +56,4 @@ async def _write(
         await resources.add(*pattern, acls)
 
 
-API: Final = Api(ApiKey.DESCRIBE_ACLS, 1, 3, handle, (DESCRIBE,))
+API: Final = Api(ApiKey.DESCRIBE_ACLS, 1, 3, handle, (DESCRIBE_CLUSTER,))

@@ -7,23 +7,20 @@ Version notes: 1 is flexible. An invalid filter is answered with an error for th
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.authorization import DESCRIBE_CLUSTER_CONFIGS, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.quotas.filters import Component, read_filter
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
-
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Return an entry for each entity that has quotas and matches."""
     body = request.body
-    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
-        return _refuse(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))
+    if not broker.may(request, DESCRIBE_CLUSTER_CONFIGS):
+        return _refuse(request, ApiError(DESCRIBE_CLUSTER_CONFIGS.error, MESSAGES[DESCRIBE_CLUSTER_CONFIGS.error]))
     quota_filter = read_filter(_components(body.components), body.strict)
     if isinstance(quota_filter, ApiError):
         return _refuse(request, quota_filter)
@@ -45,4 +42,4 @@ def _refuse(request: Request, refusal: ApiError) -> Reply:
     return encode_reply(request, error_code=refusal.error, error_message=refusal.message, entries=None)
 
 
-API: Final = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle, (_DESCRIBE,))
+API: Final = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle, (DESCRIBE_CLUSTER_CONFIGS,))

@@ -8,17 +8,14 @@ authorized operations, others 0 (`AuthHelper.computeDescribeClusterResponse`).
 from typing import Final
 
 from ottla.broker.api import operations
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DESCRIBE_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 BROKERS = 1
 CONTROLLERS = 2
-
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -45,9 +42,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
 def _operations(broker: Broker, request: Request) -> int:
     if not request.body.include_cluster_authorized_operations:
         return operations.NOT_REQUESTED
-    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
+    if not broker.may(request, DESCRIBE_CLUSTER):
         return 0
     return operations.of_cluster(broker, request)
 
 
-API: Final = Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, handle, (_DESCRIBE,))
+API: Final = Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, handle, (DESCRIBE_CLUSTER,))

@@ -7,7 +7,7 @@ client metrics) have no configs here: INVALID_REQUEST.
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.api.config_needs import config_needs, refusal
+from ottla.broker.api.authorization import config_needs, refuse_configs
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder
@@ -53,7 +53,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 def _entries(
     broker: Broker, request: Request, kind: int, name: str
 ) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
-    refused = refusal(broker, request, _NEEDS, kind, name)
+    refused = refuse_configs(broker, request, _NEEDS, kind, name)
     if refused is not None:
         return *refused, ()
     if kind == TOPIC_RESOURCE:

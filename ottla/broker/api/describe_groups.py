@@ -7,16 +7,13 @@ flexible. A group that does not exist is Dead, as in Kafka below v6.
 from typing import Final
 
 from ottla.broker.api import operations
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DESCRIBE_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -25,8 +22,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for group_id in dict.fromkeys(request.body.groups):
-        if not broker.may(request, _DESCRIBE, group_id):
-            await groups.add(_DESCRIBE.error, None, group_id, "", "", "", (), operations.NOT_REQUESTED)
+        if not broker.may(request, DESCRIBE_GROUP, group_id):
+            await groups.add(DESCRIBE_GROUP.error, None, group_id, "", "", "", (), operations.NOT_REQUESTED)
             continue
         metadata, error = broker.groups.describe(group_id)
         allowed = operations.NOT_REQUESTED
@@ -58,4 +55,4 @@ async def _add_group(reply: ReplyBuilder, groups: ReplyRows, metadata: GroupMeta
     await groups.add(ErrorCode.NONE, None, group.group_id, state.value, kind, shown, members, allowed)
 
 
-API: Final = Api(ApiKey.DESCRIBE_GROUPS, 0, 5, handle, (_DESCRIBE,))
+API: Final = Api(ApiKey.DESCRIBE_GROUPS, 0, 5, handle, (DESCRIBE_GROUP,))

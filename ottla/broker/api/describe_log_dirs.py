@@ -8,21 +8,18 @@ may not describe the cluster gets no directory.
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DESCRIBE_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOKUP_US, ROW_US
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Describe the directory with the requested partitions, or with all of them if the request has no list."""
-    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
-        return encode_reply(request, error_code=_DESCRIBE.error)
+    if not broker.may(request, DESCRIBE_CLUSTER):
+        return encode_reply(request, error_code=DESCRIBE_CLUSTER.error)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("results", "topics")
     for name, indexes in (await _read_topics(broker, request)).items():
@@ -56,4 +53,4 @@ async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[i
     return dict(requested)
 
 
-API: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, handle, (_DESCRIBE,))
+API: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, handle, (DESCRIBE_CLUSTER,))

@@ -8,15 +8,12 @@ at the time it is written. Needs READ of the topic.
 
 from typing import Final
 
-from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.authorization import MESSAGES, READ_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
-
-_READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -28,9 +25,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
         requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     for name, indexes in requested.items():
         partitions = reply.rows("topics", "partitions")
-        if detect_invalid_topic(name) is None and not broker.may(request, _READ, name):
+        if detect_invalid_topic(name) is None and not broker.may(request, READ_TOPIC, name):
             for index in indexes:
-                await partitions.add(index, _READ.error, MESSAGES[_READ.error])
+                await partitions.add(index, READ_TOPIC.error, MESSAGES[READ_TOPIC.error])
             indexes = {}
         for index in indexes:
             await _add_producer(broker, reply, partitions, name, index)
@@ -67,4 +64,4 @@ def _why_absent(broker: Broker, name: str) -> tuple[ErrorCode, str | None]:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message
 
 
-API: Final = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, (_READ,))
+API: Final = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, (READ_TOPIC,))

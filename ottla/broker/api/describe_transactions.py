@@ -7,15 +7,11 @@ are left out.
 
 from typing import Final
 
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import DESCRIBE_ID, SEE_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
-
-_DESCRIBE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
-_SEE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -23,8 +19,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     states = reply.rows("transaction_states")
     for transactional_id in dict.fromkeys(request.body.transactional_ids):
-        if not broker.may(request, _DESCRIBE_ID, transactional_id):
-            await states.add(_DESCRIBE_ID.error, transactional_id)
+        if not broker.may(request, DESCRIBE_ID, transactional_id):
+            await states.add(DESCRIBE_ID.error, transactional_id)
             continue
         error, state, partitions = broker.transactions.describe(transactional_id)
         if state is None:
@@ -34,7 +30,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
         broker.turns.charge(len(partitions) * REPLY_ROW_US)
-        for topic in await find_denials(broker, request, _SEE_TOPIC, topics):
+        for topic in await find_denials(broker, request, SEE_TOPIC, topics):
             del topics[topic]
         await states.add(
             error_code=error,
@@ -49,4 +45,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(transaction_states=states)
 
 
-API: Final = Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle, (_DESCRIBE_ID, _SEE_TOPIC))
+API: Final = Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle, (DESCRIBE_ID, SEE_TOPIC))

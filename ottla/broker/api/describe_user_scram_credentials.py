@@ -7,17 +7,15 @@ all if none was named. Source: `ScramImage.describe`.
 
 from typing import Final
 
-from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.security.scram import ScramMechanism
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 _TWICE: Final = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 _ABSENT: Final = "Attempt to describe a user credential that does not exist: "
 _AT_ONCE: Final = 1_000
@@ -28,8 +26,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
     users = await index_rows(broker.turns, request.body.users or (), lambda user: user.name)
-    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
-        error, message = _DESCRIBE.error, MESSAGES[_DESCRIBE.error]
+    if not broker.may(request, DESCRIBE_CLUSTER):
+        error, message = DESCRIBE_CLUSTER.error, MESSAGES[DESCRIBE_CLUSTER.error]
         for name in users.first:
             await results.add(name, error, message, ())
         return reply.finish(error_code=error, error_message=message, results=results)
@@ -60,4 +58,4 @@ async def _list_users(broker: Broker) -> dict[str, None]:
     return everybody
 
 
-API: Final = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, handle, (_DESCRIBE,))
+API: Final = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, handle, (DESCRIBE_CLUSTER,))

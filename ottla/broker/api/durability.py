@@ -5,7 +5,7 @@ that the append is durable: the flush may have been given up, because its log we
 """
 
 from ottla.broker.api.context import Broker
-from ottla.broker.coordinator.errors import client_error
+from ottla.broker.coordinator.runtime import client_error
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import NO_ERROR, ErrorCode

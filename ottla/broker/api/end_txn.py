@@ -11,15 +11,12 @@ bumps the epoch, and the answer has the next producer id and epoch.
 
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import WRITE_ID
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_WITH_PRODUCER = 5
 
@@ -27,10 +24,8 @@ FIRST_VERSION_WITH_PRODUCER = 5
 async def handle(broker: Broker, request: Request) -> Reply:
     """End the open transaction."""
     version, body = request.api_version, request.body
-    if not broker.may(request, _WRITE_ID, body.transactional_id):
-        return encode_reply(
-            request, error_code=_WRITE_ID.error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
-        )
+    if not broker.may(request, WRITE_ID, body.transactional_id):
+        return encode_reply(request, error_code=WRITE_ID.error)
     v2 = version >= FIRST_VERSION_WITH_PRODUCER
     answer = await broker.transactions.end(
         body.transactional_id, body.producer_id, body.producer_epoch, body.committed, v2=v2
@@ -42,4 +37,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply._replace(error_code=error) if error else reply
 
 
-API: Final = Api(ApiKey.END_TXN, 0, 5, handle, (_WRITE_ID,))
+API: Final = Api(ApiKey.END_TXN, 0, 5, handle, (WRITE_ID,))

@@ -18,14 +18,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from ottla.broker import outbox
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import CLUSTER_ACTION, READ_TOPIC
 from ottla.broker.api.context import Api, Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.requests.fetch_wire import (
@@ -36,12 +35,9 @@ from ottla.protocol.requests.fetch_wire import (
     fetch_response_steps,
 )
 
-_READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
-_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 READ_COMMITTED = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
-_FETCH: Final = ApiKey.FETCH.value
 FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
@@ -90,7 +86,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if not done % ROWS_AT_ONCE:
                 await turns.yield_if_due()
             if is_denied:
-                rows[row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, _READ.error)
+                rows[row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, READ_TOPIC.error)
                 continue
             if broker.cluster.is_unopened(topic.topic, row.partition):
                 await broker.cluster.get_or_open(topic.topic, row.partition)
@@ -106,7 +102,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
             topic = row = body = None  # the parked fetch reserves its own memory in `_wait_for_data`
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
-    topics = await _read(broker, status, isolation, max_bytes, counts=quota is None)
+    errors: dict[int, int] = {}
+    topics = await _read(broker, status, isolation, max_bytes, errors, counts=quota is None)
     if quota is not None:
         if not quota.may_fetch(_answered_bytes(broker, topics)):
             topics = []  # no records: the client repeats the fetch when it is not throttled any more
@@ -114,14 +111,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     parts: list[Any] = []  # buffers, and slices of files from the partitions
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
         await turns.spend(cost_us)
-    return Encoded(parts)
+    return Encoded(parts, row_errors=errors)
 
 
 def _may_fetch(broker: Broker, request: Request, topic: str) -> bool:
     """Return whether the client may fetch the topic. Only a broker may have a replica id (CVE-2018-1288)."""
     if request.body.replica_id >= 0:
-        return broker.may(request, _ACT, CLUSTER_NAME)
-    return broker.may(request, _READ, topic)
+        return broker.may(request, CLUSTER_ACTION)
+    return broker.may(request, READ_TOPIC, topic)
 
 
 def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPartitionStatus:
@@ -161,7 +158,7 @@ async def _has_enough(
         if not done % ROWS_AT_ONCE:
             await turns.yield_if_due(on_discard)
         if row.error or row.partition is None or row.partition.offline is not None:
-            if row.error is _READ.error:
+            if row.error is READ_TOPIC.error:
                 continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
             return True
         waits = True
@@ -264,9 +261,15 @@ async def _wait_for_wake(
 
 
 async def _read(
-    broker: Broker, status: FetchStatus, isolation: FetchIsolation, max_bytes: int, *, counts: bool = True
+    broker: Broker,
+    status: FetchStatus,
+    isolation: FetchIsolation,
+    max_bytes: int,
+    errors: dict[int, int],
+    *,
+    counts: bool = True,
 ) -> list[FetchableTopicResponse]:
-    """Return the rows of the reply. With `counts` their bytes are counted."""
+    """Return the rows of the reply, and add their `errors`. With `counts` their bytes are counted."""
     turns, metrics = broker.turns, broker.metrics
     left = max_bytes
     first = True
@@ -283,7 +286,7 @@ async def _read(
             partition = row.partition
             turns.charged_us += ROW_US
             if row.error or partition is None:
-                metrics.apis[_FETCH].count_error(row.error)
+                errors[row.error] = errors.get(row.error, 0) + 1
                 fetched.append(_error_row(index, row.error, () if partition is None else None))
                 continue
             partition.fetch_requests += 1
@@ -294,7 +297,7 @@ async def _read(
                 found = await broker.long_work.drive(steps)
             error, records, aborted = found
             if error:
-                metrics.apis[_FETCH].count_error(error)
+                errors[error] = errors.get(error, 0) + 1
                 fetched.append(_error_row(index, error, None))
                 continue
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
@@ -339,4 +342,4 @@ def _error_row(index: int, error: ErrorCode, aborted: tuple[()] | None) -> Fetch
     return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")
 
 
-API: Final = Api(ApiKey.FETCH, 4, 12, handle, (_READ, _ACT))
+API: Final = Api(ApiKey.FETCH, 4, 12, handle, (READ_TOPIC, CLUSTER_ACTION))

@@ -7,22 +7,18 @@ authorized request.
 
 from typing import Any, Final
 
-from ottla.broker.api.authorization import MESSAGES, find_denials, need_of
+from ottla.broker.api.authorization import CLUSTER_ACTION, DESCRIBE_GROUP, DESCRIBE_ID, MESSAGES, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-_DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
-_DESCRIBE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
-_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 FIRST_VERSION_WITH_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE: Final = 6
 SHARE: Final = 2
 _PLACE: Final = ("node_id", "host", "port", "error_code", "error_message")
-_OF_TYPE: Final = {0: (CONSUMER_OFFSETS_TOPIC, _DESCRIBE_GROUP), 1: (TRANSACTION_STATE_TOPIC, _DESCRIBE_ID)}
+_OF_TYPE: Final = {0: (CONSUMER_OFFSETS_TOPIC, DESCRIBE_GROUP), 1: (TRANSACTION_STATE_TOPIC, DESCRIBE_ID)}
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -45,8 +41,8 @@ async def _place(broker: Broker, request: Request, topic: str) -> dict[str, Any]
     """Return the address of the coordinator whose state is in `topic`."""
     version, key_type = request.api_version, request.body.key_type
     if not topic:
-        if key_type == SHARE and version >= FIRST_VERSION_WITH_SHARE and not broker.may(request, _ACT, CLUSTER_NAME):
-            return _nowhere(_ACT.error, MESSAGES[_ACT.error])
+        if key_type == SHARE and version >= FIRST_VERSION_WITH_SHARE and not broker.may(request, CLUSTER_ACTION):
+            return _nowhere(CLUSTER_ACTION.error, MESSAGES[CLUSTER_ACTION.error])
         return _nowhere(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served")
     try:
         await broker.cluster.ensure_internal_topic(topic)
@@ -63,4 +59,4 @@ def _nowhere(error: ErrorCode, message: str) -> dict[str, Any]:
     return dict(zip(_PLACE, (-1, "", -1, error, message), strict=True))
 
 
-API: Final = Api(ApiKey.FIND_COORDINATOR, 0, 6, handle, (_DESCRIBE_GROUP, _DESCRIBE_ID, _ACT))
+API: Final = Api(ApiKey.FIND_COORDINATOR, 0, 6, handle, (DESCRIBE_GROUP, DESCRIBE_ID, CLUSTER_ACTION))

@@ -5,24 +5,21 @@ Version notes: 3 adds static members; 4 is flexible.
 
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import READ_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.group.members import Caller
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
-
-_READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Extend the member's session. REBALANCE_IN_PROGRESS asks it to join again."""
     version, body = request.api_version, request.body
-    if not broker.may(request, _READ, body.group_id):
-        return encode_reply(request, error_code=_READ.error)
+    if not broker.may(request, READ_GROUP, body.group_id):
+        return encode_reply(request, error_code=READ_GROUP.error)
     instance_id = body.group_instance_id if version >= 3 else None
     error = broker.groups.heartbeat(Caller(body.group_id, body.generation_id, body.member_id, instance_id))
     return encode_reply(request, error_code=error)
 
 
-API: Final = Api(ApiKey.HEARTBEAT, 0, 4, handle, (_READ,))
+API: Final = Api(ApiKey.HEARTBEAT, 0, 4, handle, (READ_GROUP,))

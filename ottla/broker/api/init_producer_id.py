@@ -17,7 +17,7 @@ on any topic (KIP-679).
 import logging
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import WRITE_ID, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import AUTHORIZE_US
@@ -30,7 +30,6 @@ from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 
-_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 _IDEMPOTENT_WRITE: Final = need_of(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_quiet=True)
 _WRITE_ANY: Final = Need(AclOperation.WRITE, ResourceType.TOPIC, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 FIRST_VERSION_WITH_EXPECTATION = 3
@@ -60,8 +59,8 @@ def _authorize(broker: Broker, request: Request) -> ErrorCode:
         return ErrorCode.NONE
     transactional_id = request.body.transactional_id
     if transactional_id is not None:
-        return ErrorCode.NONE if broker.may(request, _WRITE_ID, transactional_id) else _WRITE_ID.error
-    if broker.may(request, _IDEMPOTENT_WRITE, CLUSTER_NAME):
+        return ErrorCode.NONE if broker.may(request, WRITE_ID, transactional_id) else WRITE_ID.error
+    if broker.may(request, _IDEMPOTENT_WRITE):
         return ErrorCode.NONE
     broker.turns.charged_us += AUTHORIZE_US
     if broker.authorizer.authorize_by_resource_type(request.session, _WRITE_ANY):
@@ -101,4 +100,4 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
         )
 
 
-API: Final = Api(ApiKey.INIT_PRODUCER_ID, 0, 5, handle, (_WRITE_ID, _IDEMPOTENT_WRITE, _WRITE_ANY))
+API: Final = Api(ApiKey.INIT_PRODUCER_ID, 0, 5, handle, (WRITE_ID, _IDEMPOTENT_WRITE, _WRITE_ANY))

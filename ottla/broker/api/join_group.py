@@ -9,23 +9,20 @@ from ipaddress import IPv4Address, ip_address
 from typing import Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import READ_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.group.coordinator import JoinAsk
 from ottla.broker.group.members import Timeouts
 from ottla.broker.group.replies import JoinReply
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
-
-_READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the generation is known."""
     group_id = request.body.group_id
-    if not broker.may(request, _READ, group_id):
-        return await _reply(broker, request, JoinReply(_READ.error))
+    if not broker.may(request, READ_GROUP, group_id):
+        return await _reply(broker, request, JoinReply(READ_GROUP.error))
     join = broker.groups.join(_read_request(request))
     request.forget_body()
     joined = await join
@@ -82,4 +79,4 @@ def _client_host(peer: str) -> str:
     return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
 
 
-API: Final = Api(ApiKey.JOIN_GROUP, 0, 9, handle, (_READ,))
+API: Final = Api(ApiKey.JOIN_GROUP, 0, 9, handle, (READ_GROUP,))

@@ -7,16 +7,13 @@ Version notes: 3 takes a batch, static members by their instance id; 4 is flexib
 from typing import Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import READ_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR
 
 MEMBERS_AT_ONCE: Final = 500
-
-_READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -25,8 +22,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     `MEMBERS_AT_ONCE` members leave at a time; the group is looked up again each time, as for successive requests.
     """
     version, body = request.api_version, request.body
-    if not broker.may(request, _READ, body.group_id):
-        return encode_reply(request, error_code=_READ.error)
+    if not broker.may(request, READ_GROUP, body.group_id):
+        return encode_reply(request, error_code=READ_GROUP.error)
     if version < 3:
         error, errors = broker.groups.leave(body.group_id, [(body.member_id, None)])
         return encode_reply(
@@ -48,4 +45,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(error_code=error, members=members)
 
 
-API: Final = Api(ApiKey.LEAVE_GROUP, 0, 5, handle, (_READ,))
+API: Final = Api(ApiKey.LEAVE_GROUP, 0, 5, handle, (READ_GROUP,))

@@ -6,32 +6,31 @@ the groups that it may describe.
 
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import SEE_GROUP, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 
 _DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER, is_quiet=True)
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP, is_quiet=True)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
     states = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
-    sees_all = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
+    sees_all = broker.may(request, _DESCRIBE_CLUSTER)
     error, listed = broker.groups.list_groups()
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for metadata in listed:
         state = metadata.group.state.value
         group_id = metadata.group.group_id
-        if (not states or state.lower() in states) and (sees_all or broker.may(request, _DESCRIBE, group_id)):
+        if (not states or state.lower() in states) and (sees_all or broker.may(request, SEE_GROUP, group_id)):
             await groups.add(group_id, metadata.group.protocol_type or "", state)
         else:
             await broker.turns.spend(REPLY_ROW_US)
     return reply.finish(error_code=error, groups=groups)
 
 
-API: Final = Api(ApiKey.LIST_GROUPS, 0, 4, handle, (_DESCRIBE_CLUSTER, _DESCRIBE))
+API: Final = Api(ApiKey.LIST_GROUPS, 0, 4, handle, (_DESCRIBE_CLUSTER, SEE_GROUP))

@@ -10,19 +10,17 @@ of the topic.
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DESCRIBE_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -61,10 +59,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     topics = reply.rows("topics")
     for topic in body.topics:
         partitions = reply.rows("topics", "partitions")
-        may = broker.may(request, _DESCRIBE, topic.name)
+        may = broker.may(request, DESCRIBE_TOPIC, topic.name)
         for row in {row.partition_index: row for row in topic.partitions}.values():  # one answer for duplicates
             if not may:
-                found = Found(_DESCRIBE.error)
+                found = Found(DESCRIBE_TOPIC.error)
             elif times[topic.name, row.partition_index] > 1:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
@@ -108,4 +106,4 @@ def _end(partition: Partition, timestamp: int, isolation: FetchIsolation) -> Fou
     return Found(ErrorCode.NONE, start, -1, partition.epoch_of(start))
 
 
-API: Final = Api(ApiKey.LIST_OFFSETS, 1, 11, handle, (_DESCRIBE,))
+API: Final = Api(ApiKey.LIST_OFFSETS, 1, 11, handle, (DESCRIBE_TOPIC,))

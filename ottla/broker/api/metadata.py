@@ -18,26 +18,26 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.api import operations
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import (
+    CREATE_ANY_TOPIC,
+    CREATE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC,
+    SEE_TOPIC,
+    find_denials,
+)
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
-from ottla.broker.api.mutations import mutation_quota
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import ZERO_UUID
 
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
-_SEE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
-_CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
-_CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
-_DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 _NameOrId = tuple[str | None, UUID | None]
 """A name, an id, or both."""
 
@@ -49,7 +49,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     answer = _Answer(broker, request)
     if requested is None or (version == 0 and not requested):
         for topic in list(broker.cluster.topics.values()):
-            if broker.may(request, _SEE, topic.name):
+            if broker.may(request, SEE_TOPIC, topic.name):
                 await answer.add(topic)
             else:
                 await broker.turns.yield_if_due()
@@ -57,14 +57,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
         by_id = version >= 10
         once, _ = await index_rows(broker.turns, requested, lambda item: (item.name, item.topic_id if by_id else None))
-        answer.hidden = await find_denials(broker, request, _DESCRIBE, _names(broker, once))
+        answer.hidden = await find_denials(broker, request, DESCRIBE_TOPIC, _names(broker, once))
         absent = [name for name, _ in once if name and name not in answer.hidden] if create else ()
         refused = await _create_absent(broker, request, absent)
         for name, topic_id in once:
             await answer.add_by_name_or_id(name, None if topic_id is None else topic_id.bytes, refused)
     of_cluster = operations.NOT_REQUESTED
     if 8 <= version <= 10 and body.include_cluster_authorized_operations:
-        may = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
+        may = broker.may(request, DESCRIBE_CLUSTER)
         of_cluster = operations.of_cluster(broker, request) if may else 0
     return answer.reply.finish(
         brokers=answer.brokers,
@@ -133,11 +133,11 @@ class _Answer:
             if topic is None:
                 await self.topics.add(ErrorCode.UNKNOWN_TOPIC_ID, nameless, topic_id)
             elif topic.name in self.hidden:
-                await self.topics.add(_DESCRIBE.error, nameless, topic_id)
+                await self.topics.add(DESCRIBE_TOPIC.error, nameless, topic_id)
             else:
                 await self.add(topic)
         elif name in self.hidden:
-            await self.topics.add(_DESCRIBE.error, name)
+            await self.topics.add(DESCRIBE_TOPIC.error, name)
         elif name is None or (name not in refused and detect_invalid_topic(name) is not None):
             await self._add_error(name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
         elif name not in topics:
@@ -146,7 +146,7 @@ class _Answer:
             await self.add(topics[name])
 
     async def _add_error(self, name: str, error: ErrorCode) -> None:
-        allowed = operations.NOT_REQUESTED if error is _CREATE.error else self._operations(name)
+        allowed = operations.NOT_REQUESTED if error is CREATE_TOPIC.error else self._operations(name)
         await self.topics.add(error, name, ZERO_UUID, False, (), allowed)
 
     def _operations(self, name: str) -> int:
@@ -175,11 +175,11 @@ async def _create_absent(broker: Broker, request: Request, names: Iterable[str])
     # A name may occur with several ids. A logged topic exists only later, so the second one would be created as well.
     absent = [name for name in dict.fromkeys(names) if name not in broker.cluster.topics]
     refused: dict[str, ErrorCode] = {}
-    if absent and not broker.may(request, _CREATE_ANY, CLUSTER_NAME):
-        refused = dict.fromkeys(await find_denials(broker, request, _CREATE, absent), _CREATE.error)
+    if absent and not broker.may(request, CREATE_ANY_TOPIC):
+        refused = dict.fromkeys(await find_denials(broker, request, CREATE_TOPIC, absent), CREATE_TOPIC.error)
         absent = [name for name in absent if name not in refused]
     if absent:
-        quota = mutation_quota(request, 0)
+        quota = request.mutation_quota(0)
         try:
             await broker.cluster.controller.in_parts(absent, str, lambda part: _create(broker, part, quota, refused))
         except OSError:
@@ -205,5 +205,9 @@ async def _create(
 
 
 API: Final = Api(
-    ApiKey.METADATA, 0, 12, handle, (_DESCRIBE, _SEE, _CREATE_ANY, _CREATE, _DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS)
+    ApiKey.METADATA,
+    0,
+    12,
+    handle,
+    (DESCRIBE_TOPIC, SEE_TOPIC, CREATE_ANY_TOPIC, CREATE_TOPIC, DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS),
 )

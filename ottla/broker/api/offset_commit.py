@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
@@ -25,8 +25,6 @@ INT64_MAX = 2**63 - 1
 ROWS_AT_ONCE = 250
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _ILLEGAL_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
-_READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
-READ_TOPIC: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
 
 Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
 """[(topic, [(partition, error)])]."""
@@ -35,8 +33,8 @@ Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset; one row per partition."""
     version, body = request.api_version, request.body
-    if broker.authorizer is not None and not broker.may(request, _READ_GROUP, body.group_id):
-        rows = await refused_rows(broker, body.topics, _READ_GROUP.error)
+    if broker.authorizer is not None and not broker.may(request, READ_GROUP, body.group_id):
+        rows = await refused_rows(broker, body.topics, READ_GROUP.error)
         return await with_tables(
             broker, request, "topics", "partitions", [(name, ZERO_UUID, row) for name, row in rows]
         )
@@ -131,4 +129,4 @@ async def commit_rows(
     return found
 
 
-API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle, (_READ_GROUP, READ_TOPIC))
+API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle, (READ_GROUP, READ_TOPIC), report_rows=report_rows)

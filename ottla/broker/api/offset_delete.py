@@ -8,31 +8,28 @@ that do not exist are UNKNOWN_TOPIC_OR_PARTITION. An error of the group is that 
 from typing import Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import find_denials, need_of
+from ottla.broker.api.authorization import DELETE_GROUP, READ_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import encode_reply, with_tables
 from ottla.broker.costs import LOOKUP_US, ROW_US
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.GROUP)
-_READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each offset; one row per partition."""
     body = request.body
-    if not broker.may(request, _DELETE, body.group_id):
-        return encode_reply(request, error_code=_DELETE.error)
+    if not broker.may(request, DELETE_GROUP, body.group_id):
+        return encode_reply(request, error_code=DELETE_GROUP.error)
     exists = broker.cluster.has_partition
     requested: list[tuple[str, list[int], ErrorCode]] = []
     known: list[tuple[str, list[int]]] = []
-    refused = await find_denials(broker, request, _READ, (topic.name for topic in body.topics))
+    refused = await find_denials(broker, request, READ_TOPIC, (topic.name for topic in body.topics))
     for topic in body.topics:
         name, indexes = topic.name, [row.partition_index for row in topic.partitions]
         is_refused = name in refused
-        requested.append((name, indexes, _READ.error if is_refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        requested.append((name, indexes, READ_TOPIC.error if is_refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         known.append((name, [] if is_refused else [index for index in indexes if exists(name, index)]))
         await broker.turns.spend((1 + len(indexes)) * ROW_US)
     error, errors = await broker.groups.deletion.delete_offsets(body.group_id, known)
@@ -48,4 +45,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return await with_tables(broker, request, "topics", "partitions", topics)
 
 
-API: Final = Api(ApiKey.OFFSET_DELETE, 0, 0, handle, (_DELETE, _READ))
+API: Final = Api(ApiKey.OFFSET_DELETE, 0, 0, handle, (DELETE_GROUP, READ_TOPIC), report_rows=report_rows)

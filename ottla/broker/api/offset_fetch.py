@@ -11,18 +11,14 @@ from itertools import chain
 from typing import Any, Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOKUP_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetch_offset
 from ottla.broker.group.offsets import GroupOffsets
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
-_DESCRIBE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
 
 IndexesByTopic = dict[str, dict[int, None]]
 """topic -> partitions."""
@@ -62,8 +58,8 @@ class _Answer:
         """Return the offsets of one group, each with its value when its row is written; all of them if a mention is
         None."""
         topics = self.reply.rows(*self._path)
-        if not self._broker.may(self._request, _DESCRIBE_GROUP, group_id):
-            return _DESCRIBE_GROUP.error, topics
+        if not self._broker.may(self._request, DESCRIBE_GROUP, group_id):
+            return DESCRIBE_GROUP.error, topics
         error, offsets = self._broker.groups.offsets.of_group(group_id)
         if error:
             return error, topics
@@ -71,10 +67,10 @@ class _Answer:
         requested = await self._find_offsets(offsets) if is_all else await self._merge(mentions)
         for topic, indexes in requested.items():
             partitions = self.reply.rows(*self._path, "partitions")
-            if not self._broker.may(self._request, _DESCRIBE_TOPIC, topic):
+            if not self._broker.may(self._request, DESCRIBE_TOPIC, topic):
                 await self._charge_row()
                 if not is_all:
-                    await partitions.extend((index, -1, -1, "", _DESCRIBE_TOPIC.error) for index in indexes)
+                    await partitions.extend((index, -1, -1, "", DESCRIBE_TOPIC.error) for index in indexes)
                     await topics.add(name=topic, partitions=partitions)
                 continue
             for index in indexes:
@@ -116,4 +112,4 @@ class _Answer:
         await self._broker.turns.spend(REPLY_ROW_US)
 
 
-API: Final = Api(ApiKey.OFFSET_FETCH, 1, 8, handle, (_DESCRIBE_GROUP, _DESCRIBE_TOPIC))
+API: Final = Api(ApiKey.OFFSET_FETCH, 1, 8, handle, (DESCRIBE_GROUP, DESCRIBE_TOPIC))

@@ -7,17 +7,16 @@ topic, or CLUSTER_ACTION.
 
 from typing import Any, Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import DESCRIBE_TOPIC, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.fetch import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
 _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_quiet=True)
-_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
 UNDEFINED = (UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
@@ -25,12 +24,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Return the largest epoch that is not above the requested one, and the offset after its last record."""
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    is_broker = broker.may(request, _ACT, CLUSTER_NAME)
+    is_broker = broker.may(request, _ACT)
     for topic in request.body.topics:
         partitions = reply.rows("topics", "partitions")
-        may = is_broker or broker.may(request, _DESCRIBE, topic.topic)
+        may = is_broker or broker.may(request, DESCRIBE_TOPIC, topic.topic)
         for row in topic.partitions:
-            error, (epoch, end_offset) = _DESCRIBE.error, UNDEFINED
+            error, (epoch, end_offset) = DESCRIBE_TOPIC.error, UNDEFINED
             if may:
                 error, (epoch, end_offset) = await _find(broker, topic.topic, row)
             await partitions.add(error, row.partition, epoch, end_offset)
@@ -48,4 +47,4 @@ async def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[
     return (error, UNDEFINED) if error else (error, partition.end_offset_for_epoch(row.leader_epoch))
 
 
-API: Final = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, handle, (_ACT, _DESCRIBE))
+API: Final = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, handle, (_ACT, DESCRIBE_TOPIC))

@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.security.authorizer import Need
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import NO_ERROR
 
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
@@ -61,4 +61,4 @@ def of_cluster(broker: Broker, request: Request) -> int:
     """Return the operations that the client may do on the cluster."""
     if broker.authorizer is None:
         return OF_CLUSTER
-    return _bits(need for need in CLUSTER_NEEDS if broker.may(request, need, CLUSTER_NAME))
+    return _bits(need for need in CLUSTER_NEEDS if broker.may(request, need))

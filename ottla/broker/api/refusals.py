@@ -1,10 +1,10 @@
-"""Refused requests, recorded in the event history if there is one. free"""
+"""Refused requests in the event history, if there is one, and rows with errors. free"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from ottla.broker.api.context import Broker, Request
-from ottla.broker.api.fencing_log import sender_fields
+from ottla.broker.api.context import Broker, Request, count_rows
+from ottla.broker.api.fencing_log import log_fenced, sender_fields
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -54,10 +54,13 @@ def record_refusal(broker: Broker, request: Request, error_code: int, reason: st
     )
 
 
-def record_row_refusals(broker: Broker, request: Request, errors: Sequence[int]) -> None:
-    """Record the first error of the rows that is not routine."""
-    if broker.events is not None:
-        error = next((error for error in errors if error not in ROUTINE), None)
-        if error is not None:
-            rows = f"the first of {len(errors)} rows with errors" if len(errors) > 1 else ""
-            record_refusal(broker, request, error, rows)
+def report_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
+    """Count the errors of rows, record the first one that is not routine, and log a fenced producer."""
+    count_rows(broker, request, errors)
+    fenced = next((error for error in errors if error in _FENCED), None)
+    if fenced is not None:
+        log_fenced(broker, request, fenced)
+    error_code = next((error for error in errors if error not in ROUTINE), None)
+    if error_code is not None:
+        rows = sum(errors.values())
+        record_refusal(broker, request, error_code, f"the first of {rows} rows with errors" if rows > 1 else "")

@@ -13,11 +13,11 @@ Values are the schema's fields, in its order or by name (see `ottla/protocol/req
 is encoded at once with `encode_reply`, which costs less; `with_tables` chooses one of the two.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.context import Broker, Encoded, Request
-from ottla.broker.api.refusals import record_row_refusals
 from ottla.broker.costs import COPY_BYTE_US, REPLY_ROW_US, ROW_US
 from ottla.broker.memory import FREE_BYTES, ReplyReservation
 from ottla.protocol.requests import codec
@@ -34,7 +34,7 @@ UNCOUNTED_BYTES: Final = 1_024
 class ReplyBuilder:
     """A reply that is being written, and its memory reservation."""
 
-    __slots__ = ("_broker", "_request", "_reservation", "_size_bytes", "failed", "turns")
+    __slots__ = ("_broker", "_request", "_reservation", "_size_bytes", "errors", "turns")
 
     def __init__(self, broker: Broker, request: Request) -> None:
         self.turns = broker.turns
@@ -42,8 +42,8 @@ class ReplyBuilder:
         self._request = request
         self._reservation: ReplyReservation | None = None
         self._size_bytes = 0
-        self.failed = broker.metrics.apis[request.api_key].count_error
-        """Called for each row with an error."""
+        self.errors: dict[int, int] = {}
+        """The number of rows by error code."""
 
     def rows(self, *path: str) -> "ReplyRows":
         """Return an empty array of the response. `path` names the enclosing arrays and the array itself."""
@@ -72,7 +72,7 @@ class ReplyBuilder:
         reply = encode_reply(self._request, **fields)
         if self._reservation is not None:
             self._reservation.built(self._size_bytes)
-        return reply._replace(reservation=self._reservation)
+        return reply._replace(reservation=self._reservation, row_errors=self.errors)
 
 
 class ReplyRows(Rows):
@@ -95,7 +95,8 @@ class ReplyRows(Rows):
         changed."""
         at = self._error_at
         if at is not None and (error := values[at] if len(values) > at else named.get("error_code", 0)):
-            self._reply.failed(error)
+            errors = self._reply.errors
+            errors[error] = errors.get(error, 0) + 1
         self._structs += self._write(self, *values, **named)
         self.count += 1
         if len(self.out) > self._due_bytes:
@@ -134,6 +135,19 @@ def encode_reply(request: Request, *values: Any, **named: Any) -> Encoded:
     return Encoded(encode(request.correlation_id, *values, **named), None, named.get("error_code", 0))
 
 
+def encode_tables(request: Request, outer: str, tables: Sequence[Sequence[Any]]) -> Encoded:
+    """Return the reply of `with_tables`, encoded at once."""
+    encode = codec.response_encoder(request.api_key, request.api_version)
+    failed = [row[1] for table in tables for row in table[-1] if row[1]]
+    return Encoded(encode(request.correlation_id, **{outer: tables}), row_errors=Counter(failed) if failed else ())
+
+
+async def with_rows(broker: Broker, request: Request, array: str, rows: Iterable[Sequence[Any]]) -> Encoded:
+    """Return the reply whose only field is an array of these rows."""
+    reply = ReplyBuilder(broker, request)
+    return reply.finish(**{array: await reply.rows(array).extend(rows)})
+
+
 async def with_tables(
     broker: Broker, request: Request, outer: str, inner: str, tables: Sequence[Sequence[Any]]
 ) -> Encoded:
@@ -142,11 +156,7 @@ async def with_tables(
     The second value of a row is its error.
     """
     if len(tables) <= FEW_ROWS and sum([len(table[-1]) for table in tables]) <= FEW_ROWS:
-        failed = [row[1] for table in tables for row in table[-1] if row[1]]
-        if failed:
-            broker.metrics.apis[request.api_key].count_errors(failed)
-            record_row_refusals(broker, request, failed)
-        return encode_reply(request, **{outer: tables})
+        return encode_tables(request, outer, tables)
     reply = ReplyBuilder(broker, request)
     written = reply.rows(outer)
     for *values, rows in tables:

@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import READ_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -25,8 +22,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     if version >= 5 and (body.protocol_type is None or body.protocol_name is None):
         return _reply(request, SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    if not broker.may(request, _READ, body.group_id):
-        return _reply(request, SyncReply(_READ.error))
+    if not broker.may(request, READ_GROUP, body.group_id):
+        return _reply(request, SyncReply(READ_GROUP.error))
     caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None)
     protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
     sync = broker.groups.sync(caller, protocol, await _assignments(broker, body.assignments))
@@ -39,13 +36,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 async def _assignments(broker: Broker, given: Sequence[Any]) -> list[tuple[str, bytes]]:
     """Return the members' assignments. Works in turns, because a client may name any number of members."""
-    turns = broker.turns
     assignments = []
     for item in given:
         assignments.append((item.member_id, bytes(item.assignment)))
-        turns.charged_us += LOOKUP_US
-        if turns.must_yield:
-            await turns.pause()
+        await broker.turns.spend(LOOKUP_US)
     return assignments
 
 
@@ -59,4 +53,4 @@ def _reply(request: Request, reply: SyncReply) -> Reply:
     )
 
 
-API: Final = Api(ApiKey.SYNC_GROUP, 0, 5, handle, (_READ,))
+API: Final = Api(ApiKey.SYNC_GROUP, 0, 5, handle, (READ_GROUP,))

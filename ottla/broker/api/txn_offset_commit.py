@@ -9,22 +9,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.api import durability, verification
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC, WRITE_ID
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.fencing_log import FENCED, log_fenced
-from ottla.broker.api.offset_commit import READ_TOPIC, commit_rows, or_else, refused_rows
+from ottla.broker.api.offset_commit import commit_rows, or_else, refused_rows
+from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
-from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
-_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
-_READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
 FIRST_VERSION_WITH_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS = 5
 
@@ -32,7 +29,7 @@ FIRST_VERSION_THAT_ADDS = 5
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset inside the transaction; one row per partition."""
     version, body = request.api_version, request.body
-    for need, name in ((_WRITE_ID, body.transactional_id), (_READ_GROUP, body.group_id)):
+    for need, name in ((WRITE_ID, body.transactional_id), (READ_GROUP, body.group_id)):
         if not broker.may(request, need, name):
             refused = await refused_rows(broker, body.topics, need.error)
             return await with_tables(broker, request, "topics", "partitions", refused)
@@ -45,8 +42,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         error = joined or _verify(broker, request)
         if error:
-            if error in FENCED:
-                log_fenced(broker, request, error)
             return [_map_error(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         return [_map_error(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
@@ -119,4 +114,4 @@ def _map_error(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, handle, (_WRITE_ID, _READ_GROUP, READ_TOPIC))
+API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, handle, (WRITE_ID, READ_GROUP, READ_TOPIC), report_rows=report_rows)

@@ -12,26 +12,23 @@ ApiVersions request.
 import logging
 from typing import Final
 
-from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
 from ottla.broker.costs import ROW_US
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER)
-
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Check all updates, then log them in one batch."""
     version, body = request.api_version, request.body
-    if not broker.may(request, _ALTER, CLUSTER_NAME):
-        return _refusal(request, _ALTER.error, MESSAGES[_ALTER.error])
+    if not broker.may(request, ALTER_CLUSTER):
+        return _refusal(request, ALTER_CLUSTER.error, MESSAGES[ALTER_CLUSTER.error])
     cluster, updates = broker.cluster, []
     for update in (await index_last_rows(broker.turns, body.feature_updates, lambda update: update.feature)).values():
         upgrade_type = update.upgrade_type if version >= 1 else UpgradeType.UPGRADE
@@ -57,4 +54,4 @@ def _refusal(request: Request, error: ErrorCode, message: str) -> Reply:
     return encode_reply(request, error_code=error, error_message=message, results=())
 
 
-API: Final = Api(ApiKey.UPDATE_FEATURES, 0, 2, handle, (_ALTER,))
+API: Final = Api(ApiKey.UPDATE_FEATURES, 0, 2, handle, (ALTER_CLUSTER,))

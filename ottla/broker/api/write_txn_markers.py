@@ -13,18 +13,17 @@ Needs ALTER of the cluster, or CLUSTER_ACTION.
 
 from typing import Final
 
-from ottla.broker.api.authorization import need_of
+from ottla.broker.api.authorization import CLUSTER_ACTION, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOKUP_US, MARKER_US
 from ottla.broker.turns import Wait
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
 
 _ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER, is_quiet=True)
-_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 FIRST_VERSION_WITH_GENERATION = 2
 UNKNOWN_GENERATION = -1
 
@@ -35,7 +34,7 @@ Results = dict[int, dict[str, dict[int, ErrorCode]]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Write the markers."""
     results: Results = {}
-    may = broker.may(request, _ALTER, CLUSTER_NAME) or broker.may(request, _ACT, CLUSTER_NAME)
+    may = broker.may(request, _ALTER) or broker.may(request, CLUSTER_ACTION)
     for row in request.body.markers:
         marker = TransactionMarker(
             row.producer_id,
@@ -52,7 +51,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 continue
             errors = topics.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partition_indexes):
-                errors[index] = await _write(broker, topic.name, index, marker) if may else _ACT.error
+                errors[index] = await _write(broker, topic.name, index, marker) if may else CLUSTER_ACTION.error
                 await broker.turns.spend(MARKER_US)
         await broker.turns.yield_if_due()
     await _flush(broker, results)
@@ -93,4 +92,4 @@ async def _reply(broker: Broker, request: Request, results: Results) -> Reply:
     return reply.finish(markers=markers)
 
 
-API: Final = Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, handle, (_ALTER, _ACT))
+API: Final = Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, handle, (_ALTER, CLUSTER_ACTION))

@@ -11,8 +11,7 @@ from typing import Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.coordinator.errors import client_error
-from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime
+from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.log import CoordinatorRecord, group_batch, offsets_batch

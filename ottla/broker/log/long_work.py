@@ -1,4 +1,4 @@
-"""Runs long work on batches (`ottla.protocol.steps`): steps on the event loop, calls in other threads. shell
+"""Runs long work on bytes (`ottla.protocol.steps`): steps on the event loop, calls in other threads. shell
 
 The memory of all batches in work is limited. Recompression for a topic's codec may take seconds and much memory, so
 large batches are recompressed one at a time. The work makes no decisions: its caller reads the state of the log after
@@ -37,10 +37,14 @@ class LongWork:
         """Whether no work holds memory or the gate."""
         return self._memory.held_bytes == 0 and not self._slow_gate.taken
 
-    async def drive(self, steps: Steps[T], *, slow: bool = False) -> T:
-        """Run the steps and return their result. `slow`: the work may take seconds; other work must not wait for it."""
+    async def drive(self, steps: Steps[T], *, slow: bool = False, gate: Gate | None = None) -> T:
+        """Run the steps and return their result. `slow`: the work may take seconds; other work must not wait for it.
+        A `gate` is entered first, and left at the end."""
         hold: _Hold | None = None
         turns = self._turns
+        if gate is not None:
+            hold = _Hold(self._memory, gate)
+            await hold.enter_gate(turns)
         answer: Any = None
         failure: Exception | None = None
         try:
@@ -113,6 +117,11 @@ class _Hold:
         self._inside = False
         self._reservation: Reservation | None = None
 
+    async def enter_gate(self, turns: Turns) -> None:
+        if self._gate is not None:
+            await self._gate.enter(turns)
+            self._inside = True
+
     async def grow(self, turns: Turns, size_bytes: int, scratch_bytes: int) -> None:
         """Reserve `size_bytes`, twice that for recompression. An earlier, smaller reservation is released first.
 
@@ -127,8 +136,7 @@ class _Hold:
             return
         self._release_memory()
         if gate is not None and not self._inside and size_bytes > LARGE_BYTES:
-            await gate.enter(turns)
-            self._inside = True
+            await self.enter_gate(turns)
         self._reservation = await self._memory.enter(needed, self._leave_gate)
 
     def leave(self) -> None:

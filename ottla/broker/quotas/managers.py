@@ -12,11 +12,15 @@ from typing import Final, Generic, TypeVar
 
 from ottla.broker.quotas.limits import Limits, Owner
 from ottla.broker.quotas.rates import Rate, TokenBucket, Window
+from ottla.protocol.errors import ApiError, ErrorCode
 
 EXPIRY_MS: Final = 3_600_000.0
 """`ClientQuotaManager.InactiveSensorExpirationTimeSeconds`."""
 MOST_SENSORS: Final = 10_000
 """The maximum for one kind of quota. A sensor takes 1.7 KB if it is in use all the time, 0.5 KB if it was used once."""
+
+QUOTA_EXCEEDED: Final = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+"""The answer for a topic that the quota of its client does not allow to create or delete."""
 
 Meter = TypeVar("Meter")
 

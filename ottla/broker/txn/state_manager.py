@@ -16,8 +16,7 @@ from typing import Final, Protocol
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.marker_sink import MarkerSink
-from ottla.broker.coordinator.errors import client_error
-from ottla.broker.coordinator.runtime import CoordinatorRuntime
+from ottla.broker.coordinator.runtime import CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import ClusterView, StateLog
 from ottla.broker.costs import APPEND_US, STATE_RECORD_US
 from ottla.broker.events import Events

@@ -2,11 +2,11 @@
 
     decode_request(api_key, version, body)  -> message       strict (see `walker`); ProtocolError for anything else
     read_request(api_key, version, body)    -> (message, trailing bytes)   the same with the count of trailing bytes
-    read_request_in_steps(...)              -> a generator that returns the same, for large bodies
+    read_request_in_steps(...)              -> steps that return the same and the number of entries, for large bodies
     response_encoder(api_key, version)      -> encode(correlation_id, *fields)     the framed response, see `writer`
     row_writer(api_key, version, *path)     -> write(rows, *fields)                one struct of an array of it
     encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
-    read_response_in_steps(api_key, version, frame)           a generator that returns the message of a response
+    read_response_in_steps(api_key, version, frame)           steps that return the message of a response
     request_class(api_key) / response_class(api_key)          kafka-python's own classes, to build messages from
 
 Messages are kafka-python's objects: attributes in snake_case, nested structs as classes on the message class
@@ -18,7 +18,6 @@ The library is imported on the first use of a message (about 0.15 s), so that `o
 Readers and writers are compiled on the first use of a version (1-2 ms each) and kept for the process.
 """
 
-from collections.abc import Generator
 from functools import cache
 from importlib import import_module
 from struct import Struct
@@ -37,6 +36,7 @@ from ottla.protocol.requests.frames import (
     skip_tags,
 )
 from ottla.protocol.requests.writer import Encoder, Writer, compile_response, compile_writer
+from ottla.protocol.steps import Steps
 from ottla.protocol.walker import Reader, SteppedReader, compile_reader, compile_stepped_reader
 
 _CONSUMER: Final = frozenset(
@@ -153,15 +153,15 @@ def read_request(
 
 def read_request_in_steps(
     api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
-) -> Generator[None, None, tuple[Any, int]]:
-    """Do the work of `read_request`. Yield after every `STEP_ENTRIES` entries of arrays. `body` is copied."""
+) -> Steps[tuple[Any, int, int]]:
+    """Do the work of `read_request`, and return the number of entries too (see `SteppedReader`). `body` is copied."""
     _check_size(api_key, body, limit_bytes)
     return _read_in_steps(_stepped_reader(api_key, version, "Request"), bytes(body))
 
 
-def _read_in_steps(read: SteppedReader, body: bytes) -> Generator[None, None, tuple[Any, int]]:
-    message, taken = yield from read(body)
-    return message, len(body) - taken
+def _read_in_steps(read: SteppedReader, body: bytes) -> Steps[tuple[Any, int, int]]:
+    message, taken, entries = yield from read(body)
+    return message, len(body) - taken, entries
 
 
 def _check_size(api_key: int, body: memoryview | bytes, limit_bytes: int) -> None:
@@ -232,10 +232,10 @@ def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tu
     return correlation_id, message
 
 
-def read_response_in_steps(api_key: int, version: int, frame: memoryview | bytes) -> Generator[None, None, Any]:
-    """Return the message of `decode_response`. Yield after every `STEP_ENTRIES` entries of arrays."""
+def read_response_in_steps(api_key: int, version: int, frame: memoryview | bytes) -> Steps[Any]:
+    """Return the message of `decode_response`."""
     _, version, body = _response_body(api_key, version, frame)
-    message, taken = yield from _stepped_reader(api_key, version, "Response")(body)
+    message, taken, _ = yield from _stepped_reader(api_key, version, "Response")(body)
     _check_end(api_key, version, body, taken)
     return message
 

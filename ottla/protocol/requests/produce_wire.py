@@ -5,7 +5,7 @@ before they are written. Reading is as strict as in `walker`: a field beyond the
 `MAX_TAGS` tagged fields in one struct raise ProtocolError.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from struct import Struct
 from struct import error as StructError
@@ -15,6 +15,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES
 from ottla.protocol.primitives import NodeEndpoint, write_count, write_endpoint_tags, write_string, write_tagged_leader
 from ottla.protocol.requests.frames import MAX_ENTRIES, skip_tags
+from ottla.protocol.steps import Steps
 from ottla.protocol.values import NO_TIMESTAMP, ZERO_UUID
 from ottla.protocol.varints import Buffer, read_unsigned_varint
 
@@ -86,7 +87,7 @@ def decode_produce_request(version: int, body: memoryview) -> ProduceBody:
     return found[0]
 
 
-def produce_request_steps(version: int, body: memoryview, found: list[ProduceBody]) -> Generator[float, None, None]:
+def produce_request_steps(version: int, body: memoryview, found: list[ProduceBody]) -> Steps[None]:
     """Decode a request into `found` in steps. Yield the cost in microseconds after every few topics and partitions, of
     which there may be 16,384."""
     try:
@@ -95,7 +96,7 @@ def produce_request_steps(version: int, body: memoryview, found: list[ProduceBod
         raise _decode_error(version, body, damage) from None
 
 
-def _decode(version: int, body: memoryview, found: list[ProduceBody]) -> Generator[float, None, None]:
+def _decode(version: int, body: memoryview, found: list[ProduceBody]) -> Steps[None]:
     """Fill `found`. A list is cheaper than the return value of a generator for callers that take all steps at once."""
     if not LOWEST_VERSION <= version <= HIGHEST_VERSION:
         raise ProtocolError(f"Produce v{version} is not in {LOWEST_VERSION}..{HIGHEST_VERSION}")
@@ -108,7 +109,7 @@ def _decode_error(version: int, body: memoryview, damage: Exception) -> Protocol
     return ProtocolError(f"Produce v{version}: cut short, {len(body)} bytes")
 
 
-def _decode_plain(body: memoryview, found: list[ProduceBody]) -> Generator[float, None, None]:
+def _decode_plain(body: memoryview, found: list[ProduceBody]) -> Steps[None]:
     transactional_id, position = _plain_string(body, 0)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT(body, position)
     position += 10
@@ -150,7 +151,7 @@ def _decode_plain(body: memoryview, found: list[ProduceBody]) -> Generator[float
     found.append(ProduceBody(transactional_id, acks, timeout_ms, topics, [], end - position))
 
 
-def _decode_flexible(body: memoryview, by_id: bool, found: list[ProduceBody]) -> Generator[float, None, None]:
+def _decode_flexible(body: memoryview, by_id: bool, found: list[ProduceBody]) -> Steps[None]:
     transactional_id, position = _compact_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT(body, position)
     topic_count = body[position + 6]  # varints are mostly one byte, read here; two for the size of records

@@ -64,6 +64,14 @@ def test_a_request_with_refused_rows_is_listed_with_its_first_error(picture):
     assert offsets["reason"] == f"group_id {OF_NOBODY['group_id']}"
 
 
+def test_a_request_with_hundreds_of_refused_rows_is_listed_once(picture):
+    rows = [{"partition_index": index, "committed_offset": 1, "committed_metadata": ""} for index in range(10, 400)]
+    picture.broker.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": ORDERS, "partitions": rows}])
+    (row,) = refusals(picture)
+    assert (row["error"], row["reason"]) == ("UNKNOWN_TOPIC_OR_PARTITION", "the first of 390 rows with errors")
+    assert row["count"] == 1
+
+
 def test_routine_errors_such_as_member_id_required_are_not_listed(picture):
     producer = Producer(picture.broker)
     producer.begin(0)

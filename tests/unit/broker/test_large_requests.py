@@ -7,10 +7,10 @@ import pytest
 from ottla.broker.api.context import Api
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
-from ottla.broker.costs import FREED_ENTRY_US, REQUEST_ENTRY_US
+from ottla.broker.costs import FREED_ENTRY_US
 from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.walker import STEP_ENTRIES
+from ottla.protocol.walker import STEP_US
 from tests.unit.broker.peer import Peer, Transport, echo
 
 DELETE_GROUPS = ApiKey.DELETE_GROUPS
@@ -57,7 +57,7 @@ def test_a_large_request_is_charged_for_decoding_and_for_freeing(counting):
     while peer.next_turn():
         pass
     assert counts == [5_000]
-    assert peer.turns.charged_us > 4 * STEP_ENTRIES * REQUEST_ENTRY_US + 5_000 * FREED_ENTRY_US
+    assert peer.turns.charged_us > 4 * STEP_US + 5_000 * FREED_ENTRY_US
 
 
 def test_a_large_request_that_is_cut_short_closes_the_connection(counting, caplog):

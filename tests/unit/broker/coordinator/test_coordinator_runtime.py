@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.coordinator import loader
-from ottla.broker.coordinator.errors import client_error
-from ottla.broker.coordinator.runtime import CoordinatorRuntime, await_durable
+from ottla.broker.coordinator.runtime import CoordinatorRuntime, await_durable, client_error
 from ottla.broker.turns import SHARE_US, Turns, Wait
 from ottla.protocol.batch import build_record_batch
 from ottla.protocol.batch_header import assign_offsets, read_header
