@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from logging import getLogger
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ottla.protocol.steps import Steps, to_the_end
+from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -44,21 +44,14 @@ def share_out(sizes: Sequence[int], count: int) -> list[list[int]]:
     return shares
 
 
-def run_parallel(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
-    """Return {index of an item: result of `work`}, computed in parallel processes.
-
-    Items whose process died, or could not be started, are missing. Raises an OSError that `work` raised: a second try
-    might not find it again, because the kernel reports a failed sync once.
-    """
-    return to_the_end(spread_steps(work, items, sizes, lambda place: None))
-
-
 def spread_steps(
     work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
 ) -> Steps[dict[int, R]]:
-    """Do `run_parallel` in steps, each of which waits 20 ms for results. Call `done` with the index of each result.
+    """Return {index of an item: result of `work`}, computed in parallel processes. Each step waits 20 ms for results.
 
-    Closing the steps kills the processes.
+    `done` is called with the index of each result. Closing the steps kills the processes. Items whose process died, or
+    could not be started, are missing. Raises an OSError that `work` raised: a second try might not find it again,
+    because the kernel reports a failed sync once.
     """
     from multiprocessing import connection, get_context  # 1.4 MB and 20 ms, which other starts of a broker save
 

@@ -133,11 +133,11 @@ class SyncThreads:
         """Start threads until there are `count`; return the number that can be used, fewer if the system refuses."""
         with suppress(RuntimeError):
             while self._count < count:
-                threading.Thread(target=self._run, name="sync helper", daemon=True).start()
+                threading.Thread(target=self._sync_shares, name="sync helper", daemon=True).start()
                 self._count += 1
         return max(0, min(self._count, count))
 
-    def _run(self) -> None:
+    def _sync_shares(self) -> None:
         while (share := self._shares.get()) is not None:
             self._errors.put(_sync_each(*share))
 
