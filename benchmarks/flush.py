@@ -24,8 +24,7 @@ from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
 
 from lab.usage import command_line
-from ottla.broker.ports.kernel_syncs import KernelSyncs
-from ottla.broker.ports.syncs import sync_descriptors
+from ottla.broker.ports.syncs import SyncThreads
 from ottla.protocol.errors import ErrorCode
 
 ONE_BY_ONE = Path(__file__).resolve().parent / "parts" / "one_by_one.py"
@@ -54,7 +53,7 @@ ROWS = (
         for count in COUNTS
         for row in (
             Row(f"sync_each_ms_{count}", f"{count} dirty files, one fdatasync after the other", "ms"),
-            Row(f"sync_ms_{count}", f"{count} dirty files at once", "ms"),
+            Row(f"sync_ms_{count}", f"{count} dirty files by the threads of a disk", "ms"),
         )
     ),
     *(row for count in COUNTS for row in rows_of(count)),
@@ -70,7 +69,7 @@ def temporary() -> Iterator[Path]:
 
 def syncs(root: Path) -> Figures:
     """Return the times that the device itself takes for syncs."""
-    kernel, data = KernelSyncs(), os.urandom(BATCH_BYTES)
+    threads, data = SyncThreads(), os.urandom(BATCH_BYTES)
     opened = [os.open(root / str(number), os.O_RDWR | os.O_CREAT | os.O_APPEND) for number in range(max(COUNTS))]
 
     def each(descriptors: Sequence[int]) -> None:
@@ -78,7 +77,7 @@ def syncs(root: Path) -> Figures:
             os.fdatasync(descriptor)
 
     def at_once(descriptors: Sequence[int]) -> None:
-        error = sync_descriptors(descriptors, kernel)
+        error = threads.sync(descriptors)
         if error is not None:
             raise error
 
@@ -94,7 +93,7 @@ def syncs(root: Path) -> Figures:
                 times_ms[f"{way}_{count}"].append((time.perf_counter() - began) * 1000)
     for descriptor in opened:
         os.close(descriptor)
-    kernel.close()
+    threads.stop()
     return {key: statistics.median(values) for key, values in times_ms.items()}
 
 

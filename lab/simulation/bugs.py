@@ -11,7 +11,7 @@ from ottla.broker.api import produce
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.produce import FIRST_VERSION_THAT_ADDS
 from ottla.broker.api.produce_check import Write
-from ottla.broker.cluster.marker_sink import MarkerSink
+from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.deadline import sleep
 from ottla.broker.log.cleaning.compaction import CleanableOffsets, SegmentSizes
 from ottla.broker.log.partition import Partition
@@ -249,7 +249,7 @@ def end_next_transaction(
 class UnrepeatedMarkers:
     """A marker sink that answers NONE where the coordinator would try again."""
 
-    def __init__(self, sink: MarkerSink) -> None:
+    def __init__(self, sink: LocalMarkerWriter) -> None:
         self._sink = sink
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
@@ -268,7 +268,7 @@ class UnrepeatedMarkers:
 
 
 def write_markers_once(
-    init: Original, fanout: MarkerFanout, cluster: object, sink: MarkerSink, *arguments: object
+    init: Original, fanout: MarkerFanout, cluster: object, sink: LocalMarkerWriter, *arguments: object
 ) -> None:
     init(fanout, cluster, UnrepeatedMarkers(sink), *arguments)
 

@@ -12,9 +12,10 @@ from ottla.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import shorten
-from ottla.broker.group.assignment import decode_assignment
 from ottla.broker.group.members import Member
 from ottla.broker.group.shard import GroupMetadata
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import Reader
 from ottla.protocol.values import TopicPartition
 
 MOST_MEMBERS: Final = 100
@@ -25,6 +26,9 @@ MOST_PENDING: Final = 10
 """Open transactions with an offset for one partition."""
 MOST_OF_ALL: Final = 10_000
 """Members, their partitions and offsets in one reply."""
+_INDEX_BYTES: Final = 4
+_TOPIC_BYTES: Final = 6
+"""The least size of a topic in an assignment."""
 
 _MEMBER: Final = an_object(
     {
@@ -126,11 +130,37 @@ def _member(member: Member) -> dict[str, Any]:
 
 def _few(assignment: bytes) -> Iterator[tuple[str, tuple[int, ...]]]:
     left = MOST_ASSIGNED
-    for topic, indexes in decode_assignment(assignment, MOST_ASSIGNED):
+    for topic, indexes in _decode_assignment(assignment, MOST_ASSIGNED):
         yield topic, indexes[:left]
         left -= len(indexes)
         if left <= 0:
             return
+
+
+def _decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
+    """Return (topic, partitions) for at most `most` topics of a member, with at most `most` partitions each.
+
+    The list is empty if the assignment is not in Kafka's format (`ConsumerProtocolAssignment.json`, version 0, with
+    which every later one begins).
+    """
+    found: list[tuple[str, tuple[int, ...]]] = []
+    reader = Reader(assignment)
+    try:
+        if not assignment or reader.int16() < 0:
+            return []
+        count = reader.int32()
+        if count * _TOPIC_BYTES > len(assignment):
+            return []
+        for _ in range(min(count, most)):
+            topic = reader.string()
+            indexes = reader.int32()
+            if not 0 <= indexes * _INDEX_BYTES <= len(assignment):
+                return []
+            found.append((topic, tuple([reader.int32() for _ in range(min(indexes, most))])))
+            reader.raw(max(0, indexes - most) * _INDEX_BYTES)
+    except ProtocolError:
+        return []
+    return found
 
 
 def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners: Owners) -> dict[str, Any]:

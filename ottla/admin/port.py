@@ -44,7 +44,7 @@ class AdminPort:
         self._placed: dict[HttpConnection, str] = {}
         self._sockets: Sockets = []
         self._listener: Listener | None = None
-        self._limiters = {"connections": LogLimiter(), "requests": LogLimiter()}
+        self._limiter = LogLimiter()
         self._most = min(MOST_PLACES, max(FEWEST_PLACES, descriptor_limit() // DESCRIPTORS_EACH))
         self._most_at_door = self._most // 2
         self._router = Router(())
@@ -148,7 +148,7 @@ class AdminPort:
         self._log("requests", f"{peer}: {reason}")
 
     def _log(self, what: str, reason: str) -> None:
-        times = self._limiters[what].count(self._clock.monotonic_ms())
+        times = self._limiter.count(what, self._clock.monotonic_ms())
         if times:
             log.warning(
                 "Refused %s to the admin port, the last one: %s%s",

@@ -1,15 +1,24 @@
 """The admin port of a broker, from the start of the broker to its end. shell"""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.admin.about import own_routes
+from ottla.admin.event_stream import EventStreams
+from ottla.admin.export import export_route
+from ottla.admin.groups import groups_route
 from ottla.admin.health import STARTING, health_routes
+from ottla.admin.history import history_routes
 from ottla.admin.metrics.page import MetricsPage
+from ottla.admin.overview import Overview
 from ottla.admin.page_files import page_routes
-from ottla.admin.picture import picture_routes
+from ottla.admin.partitions import partitions_route
 from ottla.admin.port import AdminPort
+from ottla.admin.routes import Route
 from ottla.admin.settings import AdminSettings
+from ottla.admin.transactions import transactions_route
+from ottla.admin.why import why_route
 from ottla.broker.api.context import Broker
 from ottla.broker.health import Health
 from ottla.broker.ports.clock import Clock
@@ -58,3 +67,24 @@ class BrokerAdmin:
         """Stop listening and close all connections."""
         if self._port is not None:
             self._port.close()
+
+
+def picture_routes(broker: Broker, clock: Clock) -> Sequence[Route]:
+    """Return the routes of the live picture. From now on the broker keeps its events. `clock` is the real one."""
+    events = broker.watch()
+    overview = Overview(broker, events, clock)
+    history, refusals = history_routes(broker, events)
+    lists = {
+        "transactions": transactions_route(broker, events),
+        "partitions": partitions_route(broker),
+        "groups": groups_route(broker),
+        "refusals": refusals,
+    }
+    return [
+        overview.route(),
+        *lists.values(),
+        why_route(broker),
+        history,
+        EventStreams(broker, events, clock, overview).route(),
+        export_route(broker, events, overview, lists),
+    ]

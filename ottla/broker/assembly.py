@@ -23,7 +23,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.metrics import Metrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
-from ottla.broker.ports.web import ThreadWeb
+from ottla.broker.ports.web import Web
 from ottla.broker.ports.workers import Workers
 from ottla.broker.security.jwks import KeyFetchContext
 from ottla.broker.security.logins import logins_of
@@ -101,7 +101,7 @@ class Assembly:
             cluster.controller.on_security_changed.append(storage.authorizer.follow)
         scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
         cluster.controller.on_security_changed.append(scram_users.apply_changes)
-        self._logins = logins_of(config, scram_users, KeyFetchContext(clock, turns, ThreadWeb(clock.from_thread)))
+        self._logins = logins_of(config, scram_users, KeyFetchContext(clock, turns, Web(clock.from_thread)))
         self.broker.mechanisms = {**self._logins}
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.on_broker_configs_changed = self._apply_broker_configs

@@ -56,7 +56,7 @@ class Listeners:
             for listener in assembly.config.listeners
             if assembly.config.is_encrypted(listener)
         }
-        self._limiters = {"waits": LogLimiter(), "refused": LogLimiter(), "failed": LogLimiter()}
+        self._limiter = LogLimiter()
         assembly.on_config_changed = self._change
         assembly.broker.tls_problem = self._tls_problem
 
@@ -177,7 +177,7 @@ class Listeners:
             listener.resume()
 
     def _log(self, what: str, line: str, reason: object) -> None:
-        times = self._limiters[what].count(self._clock.monotonic_ms())
+        times = self._limiter.count(what, self._clock.monotonic_ms())
         if times:
             log.warning(line + "%s", reason, describe_repeats(times))
 

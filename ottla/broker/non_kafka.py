@@ -2,9 +2,7 @@
 
 from typing import Final
 
-AGAIN_MS: Final = 60_000
-MOST_ADDRESSES: Final = 1_000
-"""The number of addresses that are remembered. If more addresses fail, one may be logged more often."""
+from ottla.broker.log_limiter import LogLimiter
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
@@ -33,21 +31,13 @@ def describe_non_tls(first: bytes) -> str:
 
 
 class NonKafkaClients:
-    """The addresses of clients with another protocol, and the time when each was last logged."""
+    """The addresses of clients with another protocol."""
 
-    __slots__ = ("_logged_ms",)
+    __slots__ = ("_limiter",)
 
     def __init__(self) -> None:
-        self._logged_ms: dict[tuple[str, str], float] = {}
+        self._limiter = LogLimiter()
 
     def is_log_due(self, address: str, protocol: str, now_ms: float) -> bool:
         """Return whether this problem of this address is to be logged now."""
-        key = address, protocol
-        logged_ms = self._logged_ms.pop(key, None)
-        if logged_ms is not None and now_ms - logged_ms < AGAIN_MS:
-            self._logged_ms[key] = logged_ms
-            return False
-        if len(self._logged_ms) >= MOST_ADDRESSES:
-            del self._logged_ms[next(iter(self._logged_ms))]
-        self._logged_ms[key] = now_ms
-        return True
+        return self._limiter.count((address, protocol), now_ms) > 0

@@ -24,12 +24,10 @@ from ottla.broker.listening import Listeners, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.metrics import MeasuredTurns
-from ottla.broker.ports.allocator import return_freed_memory
 from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
-from ottla.broker.ports.machine import machine_bytes
+from ottla.broker.ports.machine import has_terminal, machine_bytes, return_freed_memory
 from ottla.broker.ports.network import LoopNetwork
-from ottla.broker.ports.terminal import has_terminal
 from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns

@@ -20,7 +20,7 @@ SLICE_RECORDS: Final = 1_000
 """Most records, or headers of one record, that are walked in one step."""
 _WINDOW_BYTES: Final = 64 * 1024
 """Bytes copied at once for the compiled walk. They stay in a processor's cache, and the allocator does not map and
-unmap memory of this size each time (`allocator.MAPPED_BYTES`)."""
+unmap memory of this size each time (`MAPPED_BYTES` of `broker/ports/machine.py`)."""
 _STEP_BYTES: Final = 2 << 20
 """Most bytes copied in one step. A batch of 1 MiB, which is checked at once, stays below it."""
 

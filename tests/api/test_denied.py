@@ -7,7 +7,6 @@ import pytest
 from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.broker.log_limiter import LOG_AGAIN_MS
 from ottla.broker.security.authorizer import Need
-from ottla.broker.security.denials import MOST_DENIALS, Denial, Denials
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
@@ -91,13 +90,3 @@ def lone_request(broker):
     from ottla.broker.security.session import Session
 
     return Request(K.DELETE_ACLS, 3, 1, "c", Session(peer="10.0.0.9:4711", principal="User:alice"), None)
-
-
-def test_of_very_many_the_oldest_are_forgotten():
-    denials = Denials()
-    first = Denial("User:a", "h", 4, 2, "t")
-    assert denials.times(first, 0.0) == 1
-    for number in range(MOST_DENIALS):
-        assert denials.times(first._replace(name=str(number)), 1.0) == 1
-    assert denials.times(first._replace(name="1"), 2.0) == 0
-    assert denials.times(first, 3.0) == 1

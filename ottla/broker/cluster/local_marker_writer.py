@@ -15,7 +15,7 @@ from ottla.protocol.values import TransactionMarker
 
 
 class LocalMarkerWriter:
-    """`MarkerSink` of a cluster of one broker."""
+    """Writes the markers of the transaction coordinator."""
 
     def __init__(self, cluster: Cluster, flusher: Flusher) -> None:
         self._cluster = cluster

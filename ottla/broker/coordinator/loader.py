@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from ottla.broker.coordinator.shard import ClusterView, CoordinatorShard, StateLog
+from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.coordinator.shard import CoordinatorShard, StateLog
 from ottla.broker.costs import BATCH_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.protocol.errors import ProtocolError
@@ -32,7 +33,7 @@ class CoordinatorLoader(Generic[S]):
     def __init__(
         self,
         topic: str,
-        cluster: ClusterView,
+        cluster: Cluster,
         turns: Turns,
         new_shard: Callable[[StateLog], S],
         on_load: Callable[[S], Handler[None]],

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.loader import CoordinatorLoader
-from ottla.broker.coordinator.shard import ClusterView, CoordinatorShard, StateLog
+from ottla.broker.coordinator.shard import CoordinatorShard, StateLog
 from ottla.broker.costs import HASH_CHAR_US
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
@@ -71,7 +72,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     """Error for the empty id; NONE where the empty id is valid."""
 
     def __init__(
-        self, topic: str, cluster: ClusterView, turns: Turns, settle: Callable[[S], Handler[None]] | None = None
+        self, topic: str, cluster: Cluster, turns: Turns, settle: Callable[[S], Handler[None]] | None = None
     ) -> None:
         self.topic = topic
         self._cluster = cluster

@@ -20,6 +20,7 @@ from ottla.broker.log.openings import Openings
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.remaining import Remaining
 from ottla.broker.log.side_files import SideFiles
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
 from ottla.broker.ports.disk import Disk, Lock, Volume
@@ -32,7 +33,6 @@ from ottla.protocol.values import TopicPartition
 
 _log = getLogger(__name__)
 
-SHORTAGE_LOG_INTERVAL_MS: Final = 60_000.0
 _DELETED: Final = "belongs to a topic that was deleted"
 
 
@@ -60,7 +60,7 @@ class LogManager:
         self._disk = disk
         self._clock = clock
         self._turns = turns
-        self._shortage_logged_ms = float("-inf")
+        self._shortages = LogLimiter()
         self.flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -404,8 +404,7 @@ class LogManager:
         limit = shortage(error) if isinstance(error, Shortage) else None
         if limit is None:
             self.fail(error)
-        elif self._clock.monotonic_ms() - self._shortage_logged_ms >= SHORTAGE_LOG_INTERVAL_MS:
-            self._shortage_logged_ms = self._clock.monotonic_ms()
+        elif self._shortages.count(None, self._clock.monotonic_ms()):
             _log.warning("%s: %s; the broker tries again", error.filename or self.directory, limit)
 
     def fail(self, error: OSError) -> None:

@@ -101,9 +101,7 @@ class LongWork:
 
         job = self._workers.start(work.call, on_end, slow=work.cost_us > SLOW_US)
         wait.on_discard = on_discard
-        outcome = await wait
-        wait.on_discard = None  # else a reference cycle would keep the answer until the next garbage collection
-        return outcome
+        return await wait
 
 
 class _Hold:

@@ -1,8 +1,8 @@
-"""The syncs of one disk: one after the other, in a thread, many files at once where the kernel supports it. shell
+"""The syncs of one disk: one job after the other, in a thread, which other threads help with many files. shell
 
-Syncs run one after the other, because the kernel reports a lost write once per open file: of two parallel syncs the
-second could succeed, and end first. Syncs that the event loop makes itself (`File.sync`, `sync_dir`) are not in this
-queue.
+Jobs run one after the other, because the kernel reports a lost write once per open file: of two parallel syncs of a
+file the second could succeed, and end first. The files of one job are synced in parallel: then they share the flushes
+of the device. Syncs that the event loop makes itself (`File.sync`, `sync_dir`) are not in this queue.
 
 An open log is synced by the descriptor that wrote it. That descriptor was open before the write could be lost and no
 other code syncs it, so it reports every loss. Directories, files that were written and closed (indexes, checkpoints)
@@ -15,26 +15,25 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from logging import getLogger
 from queue import SimpleQueue
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from ottla.broker.ports.descriptors import shortage
-from ottla.broker.ports.kernel_syncs import AT_ONCE, KernelSyncs
 
 _log = getLogger(__name__)
-
-T = TypeVar("T")
 
 _Queue: TypeAlias = "SimpleQueue[ThreadSyncJob | int | None]"
 
 _NOT_YET: Final = -1
 # How long to wait for a descriptor before the next try.
 _WAIT_SECONDS: Final = 0.1
-# Two calls and a wait cost more than one fdatasync, and less than two.
-_TOGETHER_MIN: Final = 2
+# Files that are synced in parallel: with more threads the device is hardly faster (`docs/decisions/flushing.md`).
+_AT_ONCE: Final = 8
+# Files that are opened again for a job at the same time.
+_OPEN_AT_ONCE: Final = 64
 
 
 class ThreadSyncJob:
@@ -49,10 +48,10 @@ class ThreadSyncJob:
         self._paths = paths
         self._on_end = on_end
 
-    def run(self, kernel: KernelSyncs) -> None:
+    def run(self, threads: "SyncThreads") -> None:
         """Sync, set `done` and call `on_end`."""
         try:
-            self.error = sync_descriptors(self.descriptors, kernel) or sync_paths(self._paths, kernel)
+            self.error = threads.sync(self.descriptors) or sync_paths(self._paths, threads)
         except OSError as error:
             self.error = error
         on_end, self._on_end = self._on_end, None
@@ -101,34 +100,65 @@ class Syncs:
 
 def _run(queue: _Queue) -> None:
     """Run the jobs of the queue, in the sync thread of a disk."""
-    kernel = KernelSyncs()
+    threads = SyncThreads()
     while (job := queue.get()) is not None:
         if isinstance(job, int):
             with suppress(OSError):  # the file is closed in any case, and its writes were synced or are lost already
                 os.close(job)
         else:
-            job.run(kernel)
+            job.run(threads)
         del job  # otherwise it keeps its waiting callback alive
-    kernel.close()
+    threads.stop()
 
 
-def sync_descriptors(descriptors: Sequence[int], kernel: KernelSyncs, *, data_only: bool = True) -> OSError | None:
-    """Sync open files, each of them once, also after an error; return the first error."""
+class SyncThreads:
+    """The threads that help the sync thread with the files of a job. They start when a job needs them."""
+
+    __slots__ = ("_count", "_errors", "_shares")
+
+    def __init__(self) -> None:
+        self._shares: SimpleQueue[tuple[Sequence[int], bool] | None] = SimpleQueue()
+        self._errors: SimpleQueue[OSError | None] = SimpleQueue()
+        self._count = 0
+
+    def sync(self, descriptors: Sequence[int], *, data_only: bool = True) -> OSError | None:
+        """Sync open files, each of them once, also after an error; return the first error of those that failed."""
+        count = 1 + self._start(min(_AT_ONCE, len(descriptors)) - 1)
+        for first in range(1, count):
+            self._shares.put((descriptors[first::count], data_only))
+        errors = [_sync_each(descriptors[::count], data_only), *(self._errors.get() for _ in range(1, count))]
+        return next(filter(None, errors), None)
+
+    def _start(self, count: int) -> int:
+        """Start threads until there are `count`; return the number that can be used, fewer if the system refuses."""
+        with suppress(RuntimeError):
+            while self._count < count:
+                threading.Thread(target=self._sync_shares, name="sync helper", daemon=True).start()
+                self._count += 1
+        return max(0, min(self._count, count))
+
+    def _sync_shares(self) -> None:
+        while (share := self._shares.get()) is not None:
+            self._errors.put(_sync_each(*share))
+
+    def stop(self) -> None:
+        """End the threads."""
+        for _ in range(self._count):
+            self._shares.put(None)
+
+
+def _sync_each(descriptors: Sequence[int], data_only: bool) -> OSError | None:
+    """Sync files one after the other, each of them once; return the first error."""
     failed: OSError | None = None
-    for some in _chunks(descriptors):
-        left: Sequence[int] = some
-        if kernel.available and len(some) >= _TOGETHER_MIN:
-            left, failure = kernel.sync(some, data_only)
-            failed = failed or failure
-        for descriptor in left:
-            try:
-                sync_descriptor(descriptor, data_only)
-            except OSError as error:
-                failed = failed or error
+    for descriptor in descriptors:
+        try:
+            sync_descriptor(descriptor, data_only)
+        except OSError as error:
+            failed = failed or error
     return failed
 
 
-def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
+def sync_paths(paths: Sequence[str], threads: SyncThreads) -> OSError | None:
     """Sync files and directories; missing ones are skipped, as they have no data to lose. Return the first error.
 
     If there are too few free descriptors, sync a few files at a time, and wait if there is not even one.
@@ -138,7 +168,7 @@ def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
     while left:
         opened: list[int] = []
         try:
-            while left and len(opened) < AT_ONCE:
+            while left and len(opened) < _OPEN_AT_ONCE:
                 descriptor = _open_descriptor(left[-1], wait=not opened)
                 if descriptor == _NOT_YET:
                     break
@@ -146,7 +176,7 @@ def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
                 if descriptor is not None:
                     opened.append(descriptor)
             # fdatasync is not enough: on ext4 it need not write a new name of a directory.
-            failure = sync_descriptors(opened, kernel, data_only=False)
+            failure = threads.sync(opened, data_only=False)
             failed = failed or failure
         finally:
             for descriptor in opened:
@@ -172,11 +202,6 @@ def _open_descriptor(path: str, wait: bool) -> int | None:
                 _log.warning("The sync of %s waits: %s", path, limit)
                 waited = True
             time.sleep(_WAIT_SECONDS)
-
-
-def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for first in range(0, len(items), AT_ONCE):
-        yield items[first : first + AT_ONCE]
 
 
 def sync_descriptor(descriptor: int, data_only: bool = True) -> None:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from ottla import files
@@ -12,14 +12,11 @@ from ottla.broker.ports.workers import OnEnd, WorkerJob
 _PIECE_BYTES: Final = 65_536
 
 
-class Web(Protocol):
-    """Runs calls that may fetch a URL. `on_end` runs as an event in a turn of its own."""
+class Web:
+    """Runs calls that may fetch a URL, each in a thread of its own: a server that does not answer delays no other call.
 
-    def start(self, call: Callable[[], Any], on_end: OnEnd) -> None: ...
-
-
-class ThreadWeb:
-    """Runs each call in a thread of its own, so that a server that does not answer delays no other call."""
+    `on_end` runs as an event in a turn of its own.
+    """
 
     __slots__ = ("_from_thread",)
 

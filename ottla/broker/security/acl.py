@@ -9,11 +9,11 @@ on the number of entries. Recent decisions are cached until an entry changes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ottla.broker.costs import LOAD_ACL_US
 from ottla.broker.security.authorizer import Need
-from ottla.broker.security.hosts import canonical_host
 from ottla.broker.security.session import Session
 from ottla.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL, AclOperation, PatternType, PermissionType
 from ottla.protocol.internal_topics.security_records import (
@@ -26,6 +26,7 @@ from ottla.protocol.steps import Steps
 MOST_DECISIONS: Final = 10_000
 """Most decisions in the cache; with names of at most `REMEMBERED_CHARS` characters they take 4 MB."""
 REMEMBERED_CHARS: Final = 249
+_REMEMBERED_HOSTS: Final = 1_024
 _LOADED_AT_ONCE: Final = 200
 ANY_NAME: Final = "hardcode"
 """Name that Kafka checks first when it checks a whole resource type."""
@@ -250,7 +251,7 @@ class AclAuthorizer:
         """Return the decision, with the entry that it is based on."""
         if principal in self._super_users:
             return Decision(True, None, "SuperUser", 0)
-        host = canonical_host(host)
+        host = _canonical_host(host)
         allowing: AccessControlEntryRecord | None = None
         touching = 0
         patterns = self._types.get(resource_type)
@@ -275,7 +276,7 @@ class AclAuthorizer:
         patterns = self._types.get(resource_type)
         if patterns is None:
             return self._default
-        holders = self._holders(principal, canonical_host(host))
+        holders = self._holders(principal, _canonical_host(host))
         found, is_touched = 0, False
         for _, _, grants in patterns.matching(name):
             is_touched = True
@@ -291,7 +292,7 @@ class AclAuthorizer:
         patterns = self._types.get(resource_type)
         if patterns is None:
             return False
-        holders = self._holders(principal, canonical_host(host))
+        holders = self._holders(principal, _canonical_host(host))
         denied = _DENIED_BY[operation]
         of_all = patterns.literal.get(WILDCARD, {})
         if _is_denied(of_all, holders, denied):
@@ -327,7 +328,7 @@ def _unpack_entry(entry: AccessControlEntryRecord) -> _Unpacked:
     request needs.
     """
     kind = _LITERAL if entry.pattern_type == _LITERAL else _PREFIXED
-    holder = entry.principal if entry.host == WILDCARD else (entry.principal, canonical_host(entry.host))
+    holder = entry.principal if entry.host == WILDCARD else (entry.principal, _canonical_host(entry.host))
     bit = 1 << entry.operation if 0 <= entry.operation < _OPERATIONS else 1
     if entry.permission_type != _ALLOW:
         bit <<= _OPERATIONS
@@ -364,3 +365,22 @@ def _make_entry(
     return AccessControlEntryRecord(
         b"", resource_type, name, pattern_type, principal, host, operation, permission.value
     )
+
+
+def _canonical_host(host: str) -> str:
+    """Return the spelling of an address that entries use: Java writes IPv6 in full, other programs shorten it.
+
+    An IPv6 address that is mapped from IPv4 becomes IPv4. Text that is not an address is returned unchanged.
+    """
+    return _canonical_ipv6(host) if ":" in host else host
+
+
+@lru_cache(_REMEMBERED_HOSTS)
+def _canonical_ipv6(host: str) -> str:
+    from ipaddress import AddressValueError, IPv6Address
+
+    try:
+        address = IPv6Address(host.strip("[]"))
+    except AddressValueError:
+        return host
+    return str(address.ipv4_mapped or address)

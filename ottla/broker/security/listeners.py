@@ -107,7 +107,7 @@ class ListenerTls:
 
     def report_failure(self, peer: str, reason: str) -> None:
         """Log a failed handshake, at most once a minute."""
-        times = self._limiter.count(self._clock.monotonic_ms())
+        times = self._limiter.count(None, self._clock.monotonic_ms())
         if times:
             explanation = _explain(reason)
             log.warning("Listener %s: no TLS with %s: %s%s", self._name, peer, explanation, describe_repeats(times))

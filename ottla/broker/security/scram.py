@@ -16,6 +16,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import Final, NamedTuple
 
+from ottla.broker.config.scram import ScramUser
 from ottla.broker.security.mechanism import SaslFailed
 from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
 
@@ -249,3 +250,16 @@ def _xor(signature: bytes, proof: bytes) -> bytes:
     if len(signature) != len(proof):
         return b""
     return bytes(left ^ right for left, right in zip(signature, proof, strict=True))
+
+
+def user_record(user: ScramUser, new_salt: Callable[[], bytes]) -> UserScramCredentialRecord:
+    """Return the credential record of a user of a new data directory; hashing a password takes some 3 ms.
+
+    Source: `ScramParser.PerMechanismData.toRecord` of Kafka 4.3.1.
+    """
+    mechanism = BY_NAME[user.mechanism]
+    salt = user.salt or new_salt()
+    salted = user.salted_password
+    if salted is None:
+        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, (user.password or "").encode(), salt, user.iterations)
+    return credential(user.name, mechanism, salt, salted, user.iterations)

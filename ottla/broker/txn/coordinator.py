@@ -11,7 +11,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.broker.cluster.marker_sink import MarkerSink
+from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.ports.clock import Clock
@@ -21,7 +22,7 @@ from ottla.broker.txn.completion_waiters import CompletionWaiters
 from ottla.broker.txn.end_txn_rules import decide_end, decide_end_v2
 from ottla.broker.txn.housekeeping import Housekeeping
 from ottla.broker.txn.shard import Shard
-from ottla.broker.txn.state_manager import TransactionCluster, TransactionStateManager
+from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.states import PREPARED, TransactionStatus
 from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
@@ -44,8 +45,8 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        cluster: TransactionCluster,
-        sink: MarkerSink,
+        cluster: Cluster,
+        sink: LocalMarkerWriter,
         turns: Turns,
         clock: Clock,
         config: Config,

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final
 
-from ottla.broker.cluster.marker_sink import MarkerSink
-from ottla.broker.coordinator.shard import ClusterView
+from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import MARKER_US
 from ottla.broker.events import Events
 from ottla.broker.metrics import TransactionMetrics
@@ -114,8 +114,8 @@ class MarkerFanout:
 
     def __init__(
         self,
-        cluster: ClusterView,
-        sink: MarkerSink,
+        cluster: Cluster,
+        sink: LocalMarkerWriter,
         turns: Turns,
         clock: Clock,
         log_complete: Callable[[Completion], ErrorCode],

@@ -11,13 +11,14 @@ Source: `TransactionStateManager` of Kafka 4.3.1.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
-from ottla.broker.cluster.marker_sink import MarkerSink
+from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.runtime import CoordinatorRuntime, client_error
-from ottla.broker.coordinator.shard import ClusterView, StateLog
+from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.costs import APPEND_US, STATE_RECORD_US
 from ottla.broker.events import Events
 from ottla.broker.metrics import TransactionMetrics
@@ -48,28 +49,15 @@ Changes = Sequence[tuple[str, Decision]]
 """The content of one batch: one id and its decision, or expired ids, each with a Dead record."""
 
 
-class TransactionCluster(ClusterView, Protocol):
-    """The part of the cluster that the coordinator uses."""
-
-    def next_producer_id(self) -> int | None:
-        """Return a producer id that was never returned before, or None while none is durable."""
-
-    async def producer_ids(self) -> bool:
-        """Wait until a producer id is available. Return False if none can be logged."""
-
-    def feature(self, name: str) -> int:
-        """Return the finalized level of a feature."""
-
-
 class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     """The shards of `__transaction_state`. Markers are passed to `sink`, `markers_delay_ms` after the outcome is
     durable."""
 
     empty_id = ErrorCode.INVALID_REQUEST
-    _cluster: TransactionCluster
+    _cluster: Cluster
 
     def __init__(
-        self, cluster: TransactionCluster, sink: MarkerSink, turns: Turns, clock: Clock, markers_delay_ms: float
+        self, cluster: Cluster, sink: LocalMarkerWriter, turns: Turns, clock: Clock, markers_delay_ms: float
     ) -> None:
         super().__init__(TRANSACTION_STATE_TOPIC, cluster, turns)
         self._clock = clock

@@ -8,8 +8,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from web import Web, request
 
-from ottla.admin.picture import picture_routes
 from ottla.admin.routes import Router
+from ottla.admin.serving import picture_routes
 from tests.api.callers import coordinating
 
 

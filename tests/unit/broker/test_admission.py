@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.admission import FOR_EVER, Admission, Limits
-from ottla.broker.log_limiter import LOG_AGAIN_MS, LogLimiter
+from ottla.broker.log_limiter import LOG_AGAIN_MS, MOST_KEYS, LogLimiter
 
 MANY = 2**31 - 1
 
@@ -80,6 +80,15 @@ def test_changed_limits_are_those_of_the_next_connection():
 
 def test_a_repeated_event_is_logged_once_a_minute_with_its_count():
     limiter = LogLimiter()
-    assert limiter.count(0) == 1
-    assert [limiter.count(1000) for _ in range(5)] == [0] * 5
-    assert limiter.count(LOG_AGAIN_MS) == 6
+    assert limiter.count("a", 0) == 1
+    assert [limiter.count("a", 1000) for _ in range(5)] == [0] * 5
+    assert limiter.count("b", 1000) == 1
+    assert limiter.count("a", LOG_AGAIN_MS) == 6
+
+
+def test_a_line_of_the_oldest_key_is_logged_again_if_there_are_too_many():
+    limiter = LogLimiter()
+    assert all(limiter.count(number, 0.0) for number in range(MOST_KEYS + 1))
+    assert not limiter.count(1, 1.0) and not limiter.count(MOST_KEYS, 1.0)
+    assert limiter.count(0, 1.0)  # the one that was dropped
+    assert limiter.count(3, LOG_AGAIN_MS)

@@ -8,8 +8,8 @@ import pytest
 
 from ottla.admin.about import own_routes
 from ottla.admin.metrics.page import MetricsPage
-from ottla.admin.picture import picture_routes
 from ottla.admin.routes import Router
+from ottla.admin.serving import picture_routes
 from ottla.broker.config import describe_broker, describe_cluster
 from ottla.broker.config.dynamic import in_force
 from ottla.broker.config.load import from_flags, from_properties, load_config

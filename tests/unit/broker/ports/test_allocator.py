@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, sys
-from ottla.broker.ports.allocator import MAPPED_BYTES, return_freed_memory
+from ottla.broker.ports.machine import MAPPED_BYTES, return_freed_memory
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in

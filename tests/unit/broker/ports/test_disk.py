@@ -5,15 +5,12 @@ import sys
 import time
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
 from lab.in_memory.disk import MemoryDisk
 from ottla.broker.costs import FILE_CALL_US, WRITE_FILE_US
-from ottla.broker.ports import syncs
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.ports.kernel_syncs import KernelSyncs
 from ottla.broker.ports.locks import LockHeld
 from ottla.testkit.in_memory.ports import PortCalls
 from tests.timeout import EVENT_TIMEOUT_S
@@ -22,18 +19,6 @@ from tests.timeout import EVENT_TIMEOUT_S
 @pytest.fixture
 def disk():
     return RealDisk()
-
-
-@pytest.fixture(params=["by the kernel", "one by one"])
-def kernel(request, monkeypatch):
-    """Sync many files at once, where the kernel can, and one by one, as on other systems."""
-    made = KernelSyncs()
-    if request.param == "one by one":
-        monkeypatch.setattr(KernelSyncs, "sync", None)
-        monkeypatch.setattr(syncs, "KernelSyncs", lambda: SimpleNamespace(available=False, close=lambda: None))
-    elif not made.available:
-        pytest.skip("no asynchronous IO here")
-    made.close()
 
 
 class Failing(set):
@@ -54,7 +39,6 @@ def failing(monkeypatch):
     paths = Failing()
     monkeypatch.setattr(os, "fdatasync", paths.sync)
     monkeypatch.setattr(os, "fsync", paths.sync)
-    monkeypatch.setattr(syncs, "KernelSyncs", lambda: SimpleNamespace(available=False, close=lambda: None))
     return paths
 
 
@@ -184,7 +168,7 @@ def await_job(job):
 
 
 @pytest.mark.parametrize("count", [1, 9, 150])
-def test_syncs(disk, tmp_path, kernel, count):
+def test_syncs(disk, tmp_path, count):
     paths = [str(tmp_path / str(n)) for n in range(count)]
     for path in paths:
         disk.write(path, b"x")

@@ -17,14 +17,19 @@ from tests.timeout import EVENT_TIMEOUT_S
 SLEEPERS = """
 import os, sys, time
 from ottla.broker.ports import side_by_side
+from ottla.protocol.steps import to_the_end
 side_by_side.processors = lambda: 2
 
 def sleep(item):
     os.write(1, b"%d\\n" % os.getpid())  # One write: both have the same pipe, and an unbuffered print takes two.
     time.sleep(60)
 
-side_by_side.run_parallel(sleep, [1, 2], [1, 1])
+to_the_end(side_by_side.spread_steps(sleep, [1, 2], [1, 1], lambda place: None))
 """
+
+
+def run_parallel(work, items, sizes):
+    return to_the_end(side_by_side.spread_steps(work, items, sizes, lambda place: None))
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +38,14 @@ def two_processors(monkeypatch):
 
 
 def test_results_are_keyed_by_item_index_and_made_in_two_processes():
-    found = side_by_side.run_parallel(lambda item: (item * b"x", os.getpid()), list(range(5)), [1] * 5)
+    found = run_parallel(lambda item: (item * b"x", os.getpid()), list(range(5)), [1] * 5)
     assert {place: len(data) for place, (data, _) in found.items()} == {place: place for place in range(5)}
     pids = {pid for _, pid in found.values()}
     assert len(pids) == 2 and os.getpid() not in pids
 
 
 def test_a_result_larger_than_a_pipe_is_returned_whole():
-    found = side_by_side.run_parallel(lambda item: bytes([item]) * 3_000_000, [7, 8], [1, 1])
+    found = run_parallel(lambda item: bytes([item]) * 3_000_000, [7, 8], [1, 1])
     assert found == {0: b"\x07" * 3_000_000, 1: b"\x08" * 3_000_000}
 
 
@@ -83,7 +88,7 @@ def test_an_oserror_in_a_child_process_is_raised_in_the_parent():
         return item
 
     with pytest.raises(OSError) as raised:
-        side_by_side.run_parallel(work, list(range(5)), [1] * 5)
+        run_parallel(work, list(range(5)), [1] * 5)
     assert (raised.value.errno, raised.value.filename) == (errno.EIO, "a file")
 
 
@@ -93,14 +98,14 @@ def test_results_that_a_process_returned_before_it_died_are_kept():
             os._exit(7)
         return item
 
-    assert side_by_side.run_parallel(work, list(range(4)), [1] * 4) == {0: 0, 1: 1}
+    assert run_parallel(work, list(range(4)), [1] * 4) == {0: 0, 1: 1}
 
 
 def test_results_are_returned_when_sigchld_is_ignored():
     """The parent of the broker may ignore SIGCHLD. The kernel then reaps the processes, so none can be waited for."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert side_by_side.run_parallel(lambda item: -item, [1, 2], [1, 1]) == {0: -1, 1: -2}
+        assert run_parallel(lambda item: -item, [1, 2], [1, 1]) == {0: -1, 1: -2}
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -110,7 +115,7 @@ def test_without_descriptors_for_processes_nothing_is_done_here(monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(os, "pipe", none_left)
-    assert side_by_side.run_parallel(lambda item: item, [1, 2], [1, 1]) == {}
+    assert run_parallel(lambda item: item, [1, 2], [1, 1]) == {}
 
 
 def test_processes_end_with_a_parent_that_was_killed():

@@ -3,29 +3,27 @@
 import errno
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from ottla.broker.ports import syncs
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.ports.kernel_syncs import AT_ONCE, KernelSyncs
-from ottla.broker.ports.syncs import Syncs, sync_descriptors
+from ottla.broker.ports.syncs import Syncs, SyncThreads
 from tests.timeout import EVENT_TIMEOUT_S
 
 
 @pytest.fixture
-def kernel():
-    made = KernelSyncs()
-    if not made.available:
-        pytest.skip("no asynchronous IO here")
+def threads():
+    made = SyncThreads()
     yield made
-    made.close()
+    made.stop()
 
 
 @pytest.fixture
 def descriptors(tmp_path):
-    opened = [os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT) for number in range(AT_ONCE + 5)]
+    opened = [os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT) for number in range(69)]
     for number, descriptor in enumerate(opened):
         os.pwrite(descriptor, b"%d" % number, 0)
     yield opened
@@ -48,25 +46,44 @@ def times_open(path):
     return links.count(str(path))
 
 
-def test_the_kernel_takes_as_many_as_it_may(kernel, descriptors):
-    for count in (1, 2, AT_ONCE):
-        assert kernel.sync(descriptors[:count]) == ([], None)
-        assert kernel.sync(descriptors[:count], data_only=False) == ([], None)
+@pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 69])
+def test_each_file_is_synced_once_and_by_several_threads(threads, descriptors, monkeypatch, count):
+    synced, used = [], set()
+
+    def sync(descriptor):
+        synced.append(descriptor)
+        used.add(threading.get_ident())
+        time.sleep(0.001)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(-descriptor))
+    assert threads.sync(descriptors[:count]) is None
+    assert sorted(synced) == descriptors[:count]
+    assert count < 2 or 2 <= len(used) <= 8
+    synced.clear()
+    assert threads.sync(descriptors[:count], data_only=False) is None
+    assert sorted(synced, reverse=True) == [-each for each in descriptors[:count]]
 
 
-def test_kernel_sync_returns_the_refused_descriptor_and_those_after_it(kernel, descriptors, pipe):
-    some = [*descriptors[:3], pipe, *descriptors[3:6]]
-    assert kernel.sync(some) == ([pipe, *descriptors[3:6]], None)
-    assert kernel.sync(descriptors[:6]) == ([], None)
-
-
-def test_a_sync_failure_is_returned_and_the_other_files_are_synced(kernel, descriptors, pipe, monkeypatch):
+def test_a_sync_failure_is_returned_and_the_other_files_are_synced_once(threads, descriptors, pipe, monkeypatch):
     synced, sync = [], os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: (synced.append(descriptor), sync(descriptor)))
-    failed = sync_descriptors([*descriptors[:3], pipe, *descriptors[3:]], kernel)
-    assert failed is not None and failed.errno == errno.EINVAL
-    # The first chunk was left to fdatasync from the pipe on, and none was tried twice.
-    assert synced == [pipe, *descriptors[3 : AT_ONCE - 1]]
+    for place in range(20):
+        synced.clear()
+        every = [*descriptors[:place], pipe, *descriptors[place:20]]
+        failed = threads.sync(every)
+        assert failed is not None and failed.errno == errno.EINVAL
+        assert sorted(synced) == sorted(every)
+    assert threads.sync(descriptors) is None
+
+
+def test_files_are_synced_by_one_thread_if_no_other_can_start(threads, descriptors, pipe, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert threads.sync(descriptors) is None
+    assert threads.sync([*descriptors[:3], pipe, *descriptors[3:]]).errno == errno.EINVAL
 
 
 def test_a_descriptor_that_is_not_open_is_a_failure(descriptors):
@@ -83,7 +100,7 @@ def test_a_descriptor_that_is_not_open_is_a_failure(descriptors):
 
 def test_jobs_end_in_order_and_descriptors_are_closed_after_them(descriptors, tmp_path, monkeypatch):
     going, heard = threading.Event(), []
-    monkeypatch.setattr(syncs, "sync_descriptors", lambda *_: going.wait(EVENT_TIMEOUT_S) and None)
+    monkeypatch.setattr(syncs, "sync_descriptor", lambda *_: going.wait(EVENT_TIMEOUT_S))
     own, last = Syncs(), threading.Event()
     copied = (tmp_path / "0").resolve()
     copy = os.dup(descriptors[0])

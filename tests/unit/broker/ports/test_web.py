@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from ottla.broker.ports.web import ThreadWeb, fetch
+from ottla.broker.ports.web import Web, fetch
 from tests.irregular_files import KINDS, WORDS
 
 TIMEOUT_S = 30.0
@@ -108,7 +108,7 @@ def test_fetching_from_a_closed_port_raises_oserror():
 
 def test_a_call_runs_in_a_thread_of_its_own():
     told = SimpleQueue()
-    web = ThreadWeb(lambda callback: callback())
+    web = Web(lambda callback: callback())
     web.start(threading.current_thread, lambda answer, failure: told.put((answer, failure)))
     thread, failure = told.get(timeout=TIMEOUT_S)
     assert thread is not threading.current_thread() and failure is None

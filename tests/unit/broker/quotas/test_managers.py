@@ -1,6 +1,6 @@
 """Sensors throttle by their own limit, follow its changes, and are removed when they are not used."""
 
-from ottla.broker.quotas import connection_rates, managers
+from ottla.broker.quotas import managers
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.managers import EXPIRY_MS, ClientQuotaManager, ControllerMutationQuotaManager
 from ottla.broker.quotas.rates import Window
@@ -108,7 +108,7 @@ def test_an_address_is_the_same_however_it_is_written():
 
 
 def test_addresses_are_forgotten(monkeypatch):
-    monkeypatch.setattr(connection_rates, "MOST_SENSORS", 100)
+    monkeypatch.setattr(managers, "MOST_SENSORS", 100)
     rates = ConnectionRates(WINDOW)
     rates.set(None, 1.0)
     for number in range(105):
