@@ -27,8 +27,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.fields import MAX_STRING_BYTES
-from ottla.protocol.requests.frames import MAX_TAGS
+from ottla.protocol.fields import MAX_STRING_BYTES, MAX_TAGS
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
-from ottla.protocol.internal_topics.metadata_records import format_uuid
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -26,7 +26,7 @@ def describe_change(record: SecurityRecord, acls: Mapping[bytes, AccessControlEn
         case AccessControlEntryRecord():
             return _acl(record)
         case RemoveAccessControlEntryRecord():
-            return (_acl(acls[record.id]) if record.id in acls else f"ACL {format_uuid(record.id)}") + " removed"
+            return (_acl(acls[record.id]) if record.id in acls else f"ACL {encode_id(record.id)}") + " removed"
         case UserScramCredentialRecord():
             return f"{_mechanism(record.mechanism)} of user {record.name} with {record.iterations} iterations"
         case RemoveUserScramCredentialRecord():
@@ -38,7 +38,7 @@ def describe_change(record: SecurityRecord, acls: Mapping[bytes, AccessControlEn
 
 def _acl(entry: AccessControlEntryRecord) -> str:
     return (
-        f"ACL {format_uuid(entry.id)} (principal={entry.principal}, host={entry.host}, "
+        f"ACL {encode_id(entry.id)} (principal={entry.principal}, host={entry.host}, "
         f"operation={_name(AclOperation, entry.operation)}, "
         f"permissionType={_name(PermissionType, entry.permission_type)}) on "
         f"(resourceType={_name(ResourceType, entry.resource_type)}, name={entry.resource_name}, "

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, SNAPSHOT_FOOTER, SNAPSHOT_HEADER
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.fields import UUID_SIZE, Reader
-from ottla.protocol.internal_topics.metadata_records import NO_LEADER_CHANGE, format_uuid
+from ottla.protocol.internal_topics.metadata_records import NO_LEADER_CHANGE
 
 Json = Any
 Read = Callable[[Reader, int], Json]
@@ -103,7 +104,7 @@ def _nullable_string(reader: Reader, _version: int) -> Json:
 
 
 def _uuid(reader: Reader, _version: int) -> Json:
-    return format_uuid(reader.uuid())
+    return encode_id(reader.uuid())
 
 
 def _bytes(reader: Reader, _version: int) -> Json:

@@ -2,7 +2,7 @@
 
 Source: the schemas of `kafka-metadata` 4.3.1 and `AbstractApiMessageSerde` of Kafka's server-common.
 A value is unsigned varint frame version 1, record key, record version, then the message, flexible from version 0. Ids
-are 16 bytes, printed as 22 characters of base64url (`format_uuid`).
+are 16 bytes, printed as 22 characters of base64url (`checkpoints.encode_id`).
 """
 
 import base64
@@ -190,13 +190,8 @@ def _read_key(value: Buffer) -> tuple[Reader, int]:
     return reader, reader.unsigned_varint()
 
 
-def format_uuid(uuid: bytes) -> str:
-    """Return the 22 characters of base64url that `org.apache.kafka.common.Uuid` prints."""
-    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
-
-
 def parse_uuid(text: str) -> bytes:
-    """Return the 16 bytes of `format_uuid`'s text. Raises ProtocolError for other texts."""
+    """Return the 16 bytes of `encode_id`'s text. Raises ProtocolError for other texts."""
     try:
         uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):

@@ -31,14 +31,13 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import MAX_TAGS
 from ottla.protocol.varints import read_unsigned_varint
 
 MAX_FRAME_BYTES: Final = 104_857_600
 """Kafka's default of `socket.request.max.bytes`."""
 MAX_SMALL_REQUEST_BYTES: Final = 1_048_576
 """Limit for every request except Produce, the only one whose body has records."""
-MAX_TAGS: Final = 64
-"""Most tagged fields that one struct may carry."""
 MAX_ENTRIES: Final = 16_384
 """Most entries that the arrays of one request may have together; a mebibyte could hold half a million."""
 
