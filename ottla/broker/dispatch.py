@@ -82,8 +82,8 @@ class Dispatcher:
         address."""
         reason = describe_non_kafka(first)
         broker = self._broker
-        if reason is not None and broker.non_kafka.is_log_due(
-            peer.rpartition(":")[0], reason, broker.clock.monotonic_ms()
+        if reason is not None and broker.non_kafka.count(
+            (peer.rpartition(":")[0], reason), broker.clock.monotonic_ms()
         ):
             log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": peer, "reason": reason})
         return reason is not None

@@ -1,5 +1,6 @@
-"""A limit on repeated log lines. pure"""
+"""Limits on repeated log lines. pure"""
 
+from collections.abc import Hashable
 from typing import Final
 
 LOG_AGAIN_MS: Final = 60_000.0
@@ -22,6 +23,26 @@ class LogLimiter:
         count, self._count = self._count, 0
         self._logged_ms = now_ms
         return count
+
+
+class LogLimiters:
+    """A `LogLimiter` for each key.
+
+    The last `most` keys are remembered. With more keys, a line may be logged again within the minute.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # The key that occurred longest ago is first.
+        self._limiters: dict[Hashable, LogLimiter] = {}
+
+    def count(self, key: Hashable, now_ms: float) -> int:
+        """Count an occurrence of the key (`LogLimiter.count`)."""
+        limiter = self._limiters.pop(key, None) or LogLimiter()
+        if len(self._limiters) >= self._most:
+            del self._limiters[next(iter(self._limiters))]
+        self._limiters[key] = limiter
+        return limiter.count(now_ms)
 
 
 def describe_repeats(count: int) -> str:

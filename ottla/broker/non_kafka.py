@@ -1,10 +1,9 @@
-"""Detect TLS and HTTP clients by their first bytes. Log each address at most once a minute. pure"""
+"""Detect TLS and HTTP clients by their first bytes. pure"""
 
 from typing import Final
 
-AGAIN_MS: Final = 60_000
 MOST_ADDRESSES: Final = 1_000
-"""The number of addresses that are remembered. If more addresses fail, one may be logged more often."""
+"""The number of addresses whose log lines are limited to one a minute (`LogLimiters`)."""
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
@@ -30,24 +29,3 @@ def describe_non_tls(first: bytes) -> str:
         "it does not use TLS on a listener with SSL: give the client security.protocol=SSL, or the address of a "
         "listener with PLAINTEXT"
     )
-
-
-class NonKafkaClients:
-    """The addresses of clients with another protocol, and the time when each was last logged."""
-
-    __slots__ = ("_logged_ms",)
-
-    def __init__(self) -> None:
-        self._logged_ms: dict[tuple[str, str], float] = {}
-
-    def is_log_due(self, address: str, protocol: str, now_ms: float) -> bool:
-        """Return whether this problem of this address is to be logged now."""
-        key = address, protocol
-        logged_ms = self._logged_ms.pop(key, None)
-        if logged_ms is not None and now_ms - logged_ms < AGAIN_MS:
-            self._logged_ms[key] = logged_ms
-            return False
-        if len(self._logged_ms) >= MOST_ADDRESSES:
-            del self._logged_ms[next(iter(self._logged_ms))]
-        self._logged_ms[key] = now_ms
-        return True

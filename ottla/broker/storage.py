@@ -18,8 +18,7 @@ from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.security.acl import AclAuthorizer
-from ottla.broker.security.first_users import user_record
-from ottla.broker.security.scram import BY_NAME
+from ottla.broker.security.scram import BY_NAME, user_record
 from ottla.broker.turns import Turns
 from ottla.protocol.steps import Steps
 

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
+from ottla.broker.api.denial_log import MOST_DENIALS, Denial
 from ottla.broker.config.broker import STANDARD_AUTHORIZER
-from ottla.broker.log_limiter import LOG_AGAIN_MS
+from ottla.broker.log_limiter import LOG_AGAIN_MS, LogLimiters
 from ottla.broker.security.authorizer import Need
-from ottla.broker.security.denials import MOST_DENIALS, Denial, Denials
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
@@ -94,10 +94,10 @@ def lone_request(broker):
 
 
 def test_of_very_many_the_oldest_are_forgotten():
-    denials = Denials()
+    denials = LogLimiters(MOST_DENIALS)
     first = Denial("User:a", "h", 4, 2, "t")
-    assert denials.times(first, 0.0) == 1
+    assert denials.count(first, 0.0) == 1
     for number in range(MOST_DENIALS):
-        assert denials.times(first._replace(name=str(number)), 1.0) == 1
-    assert denials.times(first._replace(name="1"), 2.0) == 0
-    assert denials.times(first, 3.0) == 1
+        assert denials.count(first._replace(name=str(number)), 1.0) == 1
+    assert denials.count(first._replace(name="1"), 2.0) == 0
+    assert denials.count(first, 3.0) == 1

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from ottla.broker.non_kafka import AGAIN_MS, MOST_ADDRESSES, NonKafkaClients
+from ottla.broker.log_limiter import LOG_AGAIN_MS, LogLimiters
+from ottla.broker.non_kafka import MOST_ADDRESSES
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
@@ -222,19 +223,19 @@ def test_a_non_kafka_client_is_logged_once_a_minute(broker, new_lines):
         broker.advance(10.0)
         assert client.closed
     assert len(new_lines()) == 1
-    broker.advance(AGAIN_MS)
+    broker.advance(LOG_AGAIN_MS)
     broker.client("there")._link.send(b"GET / HTTP/1.1\r\n\r\n")
     broker.advance(10.0)
     assert len([line for line in new_lines() if "HTTP" in line]) == 1
 
 
 def test_so_many_addresses_are_remembered_and_no_more():
-    strangers = NonKafkaClients()
-    assert all(strangers.is_log_due(str(number), "TLS", 0.0) for number in range(MOST_ADDRESSES + 1))
-    assert not strangers.is_log_due("1", "TLS", 1.0) and not strangers.is_log_due(str(MOST_ADDRESSES), "TLS", 1.0)
-    assert strangers.is_log_due("0", "TLS", 1.0)  # the one that was dropped
-    assert strangers.is_log_due("2", "TLS", AGAIN_MS)
-    assert strangers.is_log_due("3", "HTTP", 1.0)
+    strangers = LogLimiters(MOST_ADDRESSES)
+    assert all(strangers.count((str(number), "TLS"), 0.0) for number in range(MOST_ADDRESSES + 1))
+    assert not strangers.count(("1", "TLS"), 1.0) and not strangers.count((str(MOST_ADDRESSES), "TLS"), 1.0)
+    assert strangers.count(("0", "TLS"), 1.0)  # the one that was dropped
+    assert strangers.count(("2", "TLS"), LOG_AGAIN_MS)
+    assert strangers.count(("3", "HTTP"), 1.0)
 
 
 def test_recovery_after_a_crash_is_logged_and_a_clean_load_is_not(tmp_path, new_lines):

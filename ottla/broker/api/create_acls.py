@@ -13,7 +13,7 @@ from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
-from ottla.broker.security.authorizer import Authorizer
+from ottla.broker.security.acl import AclAuthorizer
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 class _Creating:
     """A CreateAcls request in progress."""
 
-    def __init__(self, broker: Broker, authorizer: Authorizer, creations: Sequence[Any]) -> None:
+    def __init__(self, broker: Broker, authorizer: AclAuthorizer, creations: Sequence[Any]) -> None:
         self._broker = broker
         self._authorizer = authorizer
         self._creations = creations

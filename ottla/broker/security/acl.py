@@ -9,11 +9,11 @@ on the number of entries. Recent decisions are cached until an entry changes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ottla.broker.costs import LOAD_ACL_US
 from ottla.broker.security.authorizer import Need
-from ottla.broker.security.hosts import canonical_host
 from ottla.broker.security.session import Session
 from ottla.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL, AclOperation, PatternType, PermissionType
 from ottla.protocol.internal_topics.security_records import (
@@ -128,7 +128,7 @@ class _Patterns:
 
 
 class AclAuthorizer:
-    """`Authorizer` by ACL entries, which are added and removed one by one."""
+    """Authorizer by ACL entries, which are added and removed one by one."""
 
     def __init__(self, super_users: Collection[str] = (), allow_everyone_if_no_acl_found: bool = False) -> None:
         """Create an authorizer without entries. `super_users` are principals as TYPE:NAME."""
@@ -250,7 +250,7 @@ class AclAuthorizer:
         """Return the decision, with the entry that it is based on."""
         if principal in self._super_users:
             return Decision(True, None, "SuperUser", 0)
-        host = canonical_host(host)
+        host = _canonical_host(host)
         allowing: AccessControlEntryRecord | None = None
         touching = 0
         patterns = self._types.get(resource_type)
@@ -275,7 +275,7 @@ class AclAuthorizer:
         patterns = self._types.get(resource_type)
         if patterns is None:
             return self._default
-        holders = self._holders(principal, canonical_host(host))
+        holders = self._holders(principal, _canonical_host(host))
         found, is_touched = 0, False
         for _, _, grants in patterns.matching(name):
             is_touched = True
@@ -291,7 +291,7 @@ class AclAuthorizer:
         patterns = self._types.get(resource_type)
         if patterns is None:
             return False
-        holders = self._holders(principal, canonical_host(host))
+        holders = self._holders(principal, _canonical_host(host))
         denied = _DENIED_BY[operation]
         of_all = patterns.literal.get(WILDCARD, {})
         if _is_denied(of_all, holders, denied):
@@ -327,11 +327,30 @@ def _unpack_entry(entry: AccessControlEntryRecord) -> _Unpacked:
     request needs.
     """
     kind = _LITERAL if entry.pattern_type == _LITERAL else _PREFIXED
-    holder = entry.principal if entry.host == WILDCARD else (entry.principal, canonical_host(entry.host))
+    holder = entry.principal if entry.host == WILDCARD else (entry.principal, _canonical_host(entry.host))
     bit = 1 << entry.operation if 0 <= entry.operation < _OPERATIONS else 1
     if entry.permission_type != _ALLOW:
         bit <<= _OPERATIONS
     return entry.resource_type, kind, entry.resource_name, holder, bit
+
+
+def _canonical_host(host: str) -> str:
+    """Return the canonical spelling of an address: Java writes IPv6 in full, other programs shorten it.
+
+    An IPv6 address that is mapped from IPv4 becomes IPv4. Text that is not an address is returned unchanged.
+    """
+    return _canonical_ipv6(host) if ":" in host else host
+
+
+@lru_cache(1_024)
+def _canonical_ipv6(host: str) -> str:
+    from ipaddress import AddressValueError, IPv6Address
+
+    try:
+        address = IPv6Address(host.strip("[]"))
+    except AddressValueError:
+        return host
+    return str(address.ipv4_mapped or address)
 
 
 def _count_down(counts: dict[str, int], name: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ottla.broker.security.scram import SCRAM_MECHANISMS, ScramMechanism
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.internal_topics.security_records import (
@@ -12,9 +13,6 @@ from ottla.protocol.internal_topics.security_records import (
     SecurityRecord,
     UserScramCredentialRecord,
 )
-
-SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""Names of the types of `ScramMechanism`."""
 
 
 def describe_change(record: SecurityRecord, acls: Mapping[bytes, AccessControlEntryRecord]) -> str:
@@ -51,4 +49,4 @@ def _name(kind: type[AclOperation | PermissionType | PatternType | ResourceType]
 
 
 def _mechanism(code: int) -> str:
-    return SCRAM_MECHANISMS.get(code, f"mechanism {code}")
+    return ScramMechanism(code).mechanism_name if code in SCRAM_MECHANISMS else f"mechanism {code}"

@@ -39,27 +39,25 @@ def key_store(settings: TlsSettings) -> KeyStore:
         key = _blocks(settings.ssl_keystore_key, "ssl.keystore.key", keys=True)
         chain = _blocks(settings.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain", keys=False)
         return KeyStore(key + chain, settings.ssl_key_password)
-    option = "ssl.keystore.location"
-    content = _read(settings.ssl_keystore_location, option)
+    option, location = "ssl.keystore.location", settings.ssl_keystore_location
+    content, where = _read(location, option), f"{option} {location}"
     if settings.ssl_keystore_type == "PEM":
-        where = f"{option} {settings.ssl_keystore_location}"
         text = _text(content, where)
         return KeyStore(_blocks(text, where, keys=True) + _blocks(text, where, keys=False), settings.ssl_key_password)
-    return KeyStore(_from_pkcs12(content, settings.ssl_keystore_password, option, settings.ssl_keystore_location), "")
+    return KeyStore(_from_pkcs12(content, settings.ssl_keystore_password, option, location), "")
 
 
 def read_ca_certificates(settings: TlsSettings) -> str:
     """Return the CA certificates for clients as PEM; empty text selects those of this machine. Raises TlsError."""
     if settings.ssl_truststore_certificates:
         return _blocks(settings.ssl_truststore_certificates, "ssl.truststore.certificates", keys=False)
-    if not settings.ssl_truststore_location:
+    option, location = "ssl.truststore.location", settings.ssl_truststore_location
+    if not location:
         return ""
-    option = "ssl.truststore.location"
-    content = _read(settings.ssl_truststore_location, option)
+    content, where = _read(location, option), f"{option} {location}"
     if settings.ssl_truststore_type == "PEM":
-        where = f"{option} {settings.ssl_truststore_location}"
         return _blocks(_text(content, where), where, keys=False)
-    return _from_pkcs12(content, settings.ssl_truststore_password, option, settings.ssl_truststore_location, keys=False)
+    return _from_pkcs12(content, settings.ssl_truststore_password, option, location, keys=False)
 
 
 def _read(location: str, option: str) -> bytes:
