@@ -9,7 +9,7 @@ from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
-from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
+from ottla.broker.cluster.snapshots import MetadataSnapshots
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US
@@ -104,14 +104,14 @@ class Assembly:
         self._logins = logins_of(config, scram_users, KeyFetchContext(clock, turns, ThreadWeb(clock.from_thread)))
         self.broker.mechanisms = {**self._logins}
         self.on_config_changed: Callable[[Config], None] = lambda config: None
-        cluster.on_broker_configs_changed = self._apply_broker_configs
+        cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
         )
         self.snapshots = MetadataSnapshots(
-            cluster.metadata_log, logs, clock, turns, _snapshot_settings(config), self._retention.delete_old_segments
+            cluster.metadata_log, logs, clock, turns, config, self._retention.delete_old_segments
         )
         turns.event(groups.open)
         turns.event(transactions.start)
@@ -174,9 +174,7 @@ class Assembly:
 
     def _start_parts(self, name: str, work: Callable[[], Handler[None]]) -> None:
         """Begin work of many turns, unless the last run is still in progress."""
-        if name not in self._under_way:
-            self._under_way[name] = OneAtATime(self._turns, log_bug)
-        self._under_way[name].start(work)
+        self._under_way.setdefault(name, OneAtATime(self._turns, log_bug)).start(work)
 
     def _delete_old_segments(self) -> None:
         self._start_parts("retention", self._retention.run)
@@ -236,15 +234,6 @@ class Assembly:
 def log_bug(error: Exception) -> None:
     """Log an exception of queued work. `Turns` calls this."""
     log.error("A queued step failed", exc_info=error)
-
-
-def _snapshot_settings(config: Config) -> SnapshotSettings:
-    return SnapshotSettings(
-        bytes_between=config.metadata_log_max_record_bytes_between_snapshots,
-        interval_ms=config.metadata_log_max_snapshot_interval_ms,
-        retention_bytes=config.metadata_max_retention_bytes,
-        retention_ms=config.metadata_max_retention_ms,
-    )
 
 
 def _transaction_settings(config: Config) -> TransactionSettings:

@@ -15,12 +15,13 @@ Source: `SnapshotGenerator`, `RecordsSnapshotWriter`, `FileRawSnapshotWriter`, `
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.kraft import snapshots_of
 from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_record, security_records, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
+from ottla.broker.config import Config
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
@@ -47,16 +48,6 @@ CLEAN_EVERY_MS: Final = 60_000.0
 _AT_ONCE: Final = 200
 
 
-class SnapshotSettings(NamedTuple):
-    """Kafka's `metadata.log.max.record.bytes.between.snapshots`, `metadata.log.max.snapshot.interval.ms` (0: never for
-    their age), `metadata.max.retention.bytes`, `metadata.max.retention.ms` (below 0: no bound)."""
-
-    bytes_between: int = 20 * 1024 * 1024
-    interval_ms: int = 3_600_000
-    retention_bytes: int = 100 * 1024 * 1024
-    retention_ms: int = 604_800_000
-
-
 class MetadataSnapshots:
     """Writer of snapshots, which also removes old ones.
 
@@ -69,7 +60,7 @@ class MetadataSnapshots:
         store: LogManager,
         clock: Clock,
         turns: Turns,
-        settings: SnapshotSettings,
+        config: Config,
         delete_segments: Callable[[Partition], Handler[None]],
     ) -> None:
         self._image = metadata_log.image
@@ -77,7 +68,7 @@ class MetadataSnapshots:
         self._store = store
         self._clock = clock
         self._turns = turns
-        self._settings = settings
+        self._config = config
         self._delete_segments = delete_segments
         self._last_ms = self._cleaned_ms = clock.monotonic_ms()
         self._timestamps_ms: dict[SnapshotId, int | None] = {}
@@ -87,10 +78,12 @@ class MetadataSnapshots:
 
     def take_if_due(self) -> None:
         """Take a snapshot or remove old ones if it is time. Called every few seconds."""
-        settings, metadata = self._settings, self._log
         now_ms = self._clock.monotonic_ms()
-        old = settings.interval_ms > 0 and now_ms - self._last_ms >= settings.interval_ms
-        if metadata.bytes_since_snapshot > 0 and (old or metadata.bytes_since_snapshot >= settings.bytes_between):
+        interval_ms = self._config.metadata_log_max_snapshot_interval_ms  # 0: never for their age
+        is_old = 0 < interval_ms <= now_ms - self._last_ms
+        most_bytes = self._config.metadata_log_max_record_bytes_between_snapshots
+        new_bytes = self._log.bytes_since_snapshot
+        if new_bytes > 0 and (is_old or new_bytes >= most_bytes):
             self.take()
         elif now_ms - self._cleaned_ms >= CLEAN_EVERY_MS:
             self._start_snapshot(self._clean)
@@ -165,10 +158,9 @@ class MetadataSnapshots:
         file.append((foot,))
 
     async def _durable(self, names: Sequence[str]) -> None:
-        wait: Wait[OSError | None] = Wait(self._turns)
-        self._store.side_files.start_sync(names, wait.wake)
-        error = await wait
-        if error is not None:
+        ended: Wait[OSError | None] = Wait(self._turns)
+        self._store.side_files.start_sync(names, ended.wake)
+        if (error := await ended) is not None:
             raise error
 
     async def _clean(self) -> None:
@@ -193,15 +185,15 @@ class MetadataSnapshots:
 
     def _may_go(self, snapshot: SnapshotId, found: Sequence[SnapshotId]) -> bool:
         """Return whether to remove a snapshot, the oldest left of `found`, for size, its age, or the log's start."""
-        settings, partition = self._settings, self._log.partition
+        config, partition = self._config, self._log.partition
         if snapshot.end_offset < partition.log_start_offset:
             return True
         left = found[found.index(snapshot) :]
         total = partition.log.size_bytes + sum(self._store.side_files.size_bytes(self._path(each)) for each in left)
-        if 0 <= settings.retention_bytes < total:
+        if 0 <= config.metadata_max_retention_bytes < total:
             return True
-        timestamp_ms = self._timestamp_ms(snapshot) if settings.retention_ms >= 0 else None
-        return timestamp_ms is not None and self._clock.now_ms() - timestamp_ms > settings.retention_ms
+        timestamp_ms = self._timestamp_ms(snapshot) if config.metadata_max_retention_ms >= 0 else None
+        return timestamp_ms is not None and self._clock.now_ms() - timestamp_ms > config.metadata_max_retention_ms
 
     def _timestamp_ms(self, snapshot: SnapshotId) -> int | None:
         """Return the timestamp of the last record in a snapshot; None if the snapshot has none."""

@@ -8,7 +8,8 @@ import pytest
 
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
-from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
+from ottla.broker.cluster.snapshots import MetadataSnapshots
+from ottla.broker.config import Config
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.side_files import SideFiles
@@ -319,7 +320,7 @@ def snapshot_of(parts):
         parts.logs,
         parts.clock,
         parts.turns,
-        SnapshotSettings(retention_bytes=1),
+        Config(metadata_max_retention_bytes=1),
         retention.delete_old_segments,
     )
     parts.turns.event(taking.take)

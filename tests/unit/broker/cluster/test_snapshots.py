@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
-from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
+from ottla.broker.cluster.snapshots import MetadataSnapshots
+from ottla.broker.config import Config
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.side_files import SideFiles
@@ -82,7 +83,7 @@ def snapshots(parts, **settings):
         parts.logs,
         parts.clock,
         parts.turns,
-        SnapshotSettings(**settings),
+        Config(**settings),
         Retention(
             lambda: (), parts.disk, parts.clock, parts.turns, parts.logs.deleter, parts.logs.fail_unless_short
         ).delete_old_segments,
@@ -109,7 +110,7 @@ def test_a_snapshot_contains_the_same_metadata_as_the_log(parts):
     fill(parts)
     path = take_snapshot(parts)
     assert image_of(path) == parts.cluster.image
-    assert parse_snapshot_name(path.name).end_offset == parts.cluster.metadata_offset
+    assert parse_snapshot_name(path.name).end_offset == parts.cluster.metadata_log.end_offset
 
 
 def test_changes_during_a_snapshot_are_not_part_of_it(parts):
@@ -175,7 +176,9 @@ def test_a_damaged_snapshot_that_the_log_does_not_reach_stops_the_start(parts):
 
 
 def test_a_snapshot_is_due_after_so_many_bytes_or_so_long(parts):
-    looking = snapshots(parts, bytes_between=1000, interval_ms=60_000)
+    looking = snapshots(
+        parts, metadata_log_max_record_bytes_between_snapshots=1000, metadata_log_max_snapshot_interval_ms=60_000
+    )
     create_topic(parts.cluster, "little")
     parts.settle()
 
@@ -201,7 +204,7 @@ def test_old_snapshots_go_by_size_and_age_and_the_newest_stays(parts):
     assert len(files(parts)) == 3
     create_topic(parts.cluster, "d")
     parts.settle()
-    parts.turns.event(snapshots(parts, retention_bytes=1).take)
+    parts.turns.event(snapshots(parts, metadata_max_retention_bytes=1).take)
     parts.settle()
     assert len(files(parts)) == 1
 
@@ -236,7 +239,7 @@ def test_a_broker_starts_after_segments_in_the_snapshot_are_deleted(parts):
     first = take_snapshot(parts)
     before = names(parts, ".log")
     grow(parts, *"ghi")
-    parts.turns.event(snapshots(parts, retention_bytes=1).take)
+    parts.turns.event(snapshots(parts, metadata_max_retention_bytes=1).take)
     parts.settle()
     (path,) = files(parts)
     end_offset = parse_snapshot_name(path.name).end_offset
@@ -263,7 +266,9 @@ def test_the_log_starts_at_the_oldest_kept_snapshot(parts):
         ends.append(parse_snapshot_name(take_snapshot(parts).name).end_offset)
     sizes = [path.stat().st_size for path in files(parts)]
     bound = partition.log.size_bytes + sum(sizes) - 1
-    parts.turns.event(lambda: parts.turns.start(snapshots(parts, retention_bytes=bound)._clean(), print, raise_it))
+    parts.turns.event(
+        lambda: parts.turns.start(snapshots(parts, metadata_max_retention_bytes=bound)._clean(), print, raise_it)
+    )
     parts.settle()
     assert [parse_snapshot_name(path.name).end_offset for path in files(parts)] == ends[1:]
     assert partition.log_start_offset == ends[1]
@@ -280,7 +285,7 @@ def test_snapshots_expire_by_record_time_in_checks_once_a_minute(parts):
     parts.clock.ms += 1_000
     grow(parts, "b")
     new = take_snapshot(parts)
-    looking = snapshots(parts, retention_ms=60_500, interval_ms=0)
+    looking = snapshots(parts, metadata_max_retention_ms=60_500, metadata_log_max_snapshot_interval_ms=0)
 
     def left(ms):
         parts.clock.ms += ms
@@ -305,7 +310,7 @@ def test_a_damaged_snapshot_causes_no_deletion_until_a_sound_one_exists(parts, c
     parts.stop()
     damaged.write_bytes(damaged.read_bytes()[:-1])
     parts.start()
-    looking = snapshots(parts, retention_bytes=1)
+    looking = snapshots(parts, metadata_max_retention_bytes=1)
     parts.clock.ms += 60_000
     parts.turns.event(looking.take_if_due)
     parts.settle()
@@ -365,7 +370,7 @@ def test_a_rename_that_fails_while_the_log_is_trimmed_costs_nothing(parts, monke
         rename(disk, old, new)
 
     monkeypatch.setattr(type(parts.disk), "rename", refuse)
-    parts.turns.event(snapshots(parts, retention_bytes=1).take)
+    parts.turns.event(snapshots(parts, metadata_max_retention_bytes=1).take)
     parts.settle()
     monkeypatch.undo()
     assert next(count) > failing
