@@ -51,8 +51,6 @@ _LOGGED: Final = _MISUSE | FENCED
 class Dispatcher:
     """Starts the handler of each request of a broker."""
 
-    __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "observer")
-
     def __init__(self, broker: Broker, table: Mapping[int, Api], first_use: bool = False) -> None:
         """Set `first_use` to generate readers and writers when a version is first requested, and to charge for that."""
         self._broker = broker

@@ -111,8 +111,6 @@ class Reservation:
 class RequestMemory:
     """The memory of requests that are received or handled. Callbacks are queued in the turn, never called inline."""
 
-    __slots__ = ("_recallable", "_turns", "_waiting", "held_bytes", "limit_bytes")
-
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._turns = turns
         # In order of arrival. A dict, because a thousand of them may be discarded at once.
@@ -256,8 +254,6 @@ class ReplyReservation:
 class ReplyMemory:
     """The memory of replies that are being built or are not sent yet."""
 
-    __slots__ = ("_waiting", "gate", "held_bytes", "limit_bytes", "turns")
-
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._waiting: Wait[None] | None = None
         self.turns = turns
@@ -293,8 +289,6 @@ class ReplyMemory:
 
 class Memory:
     """The memory budget of one broker, `limit_bytes` in all."""
-
-    __slots__ = ("decoded", "medium", "replies", "requests")
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         medium_bytes = limit_bytes // 8

@@ -158,8 +158,6 @@ class OneAtATime:
     """Work of many turns that is not started again while it is `under_way`. `on_bug` gets an exception that ended
     it."""
 
-    __slots__ = ("_activity", "_on_bug", "_turns", "under_way")
-
     def __init__(self, turns: "Turns", on_bug: Callable[[Exception], None]) -> None:
         self._turns = turns
         self._on_bug = on_bug
@@ -191,8 +189,6 @@ class OneAtATime:
 class Gate:
     """A lock: one handler holds it, the others wait in order. The holder must call `leave`, also when it is
     discarded."""
-
-    __slots__ = ("_waiting", "taken")
 
     def __init__(self) -> None:
         self.taken = False

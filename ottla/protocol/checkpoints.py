@@ -46,8 +46,6 @@ class OffsetCheckpointFile:
     joining the lines.
     """
 
-    __slots__ = ("_lines", "_offsets")
-
     def __init__(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         self._offsets: dict[TopicPartition, int] = {}
         self._lines: dict[TopicPartition, bytes] = {}

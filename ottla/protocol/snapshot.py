@@ -48,8 +48,6 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 class SnapshotEncoder:
     """Encoder of a snapshot file of `count` entries in parts. The file is the head, known last, and then the parts."""
 
-    __slots__ = ("_count", "_crc")
-
     def __init__(self, count: int) -> None:
         self._count = count
         self._crc = _crc_of(count)
@@ -72,8 +70,6 @@ def _crc_of(count: int) -> int:
 
 class SnapshotDecoder:
     """Decoder of a snapshot file in parts. Use the entries only after `finish` has checked the CRC."""
-
-    __slots__ = ("_crc", "_expected_crc")
 
     def __init__(self, head: Buffer, size_bytes: int) -> None:
         """`head` is the first `HEAD_BYTES` of a file of `size_bytes`. Raises ProtocolError if they do not fit."""

@@ -24,8 +24,6 @@ SLOW_US: Final = 20_000.0
 class LongWork:
     """The long work of one broker."""
 
-    __slots__ = ("_memory", "_slow_gate", "_turns", "_workers")
-
     def __init__(self, turns: Turns, workers: Workers, memory_bytes: int) -> None:
         self._turns = turns
         self._workers = workers

@@ -28,8 +28,6 @@ class _Opening:
 class Openings:
     """Logs whose loading has begun and that are not open yet, by directory."""
 
-    __slots__ = ("_begun",)
-
     def __init__(self) -> None:
         self._begun: dict[str, _Opening] = {}
 

@@ -75,8 +75,6 @@ class Decision(NamedTuple):
 class _Patterns:
     """Entries of one resource type."""
 
-    __slots__ = ("_of_length", "lengths", "literal", "prefixed")
-
     def __init__(self) -> None:
         self.literal: dict[str, dict[_Holder, _Mask]] = {}
         self.prefixed: dict[str, dict[_Holder, _Mask]] = {}

@@ -116,8 +116,6 @@ class _FakeForm(NamedTuple):
 class ScramUsers:
     """The credentials of a broker, by (name, mechanism), and fake credentials for unknown names."""
 
-    __slots__ = ("_by_name", "_forms", "_own_secret", "random_bytes")
-
     def __init__(
         self, by_name: Mapping[tuple[str, int], UserScramCredentialRecord], random_bytes: Callable[[int], bytes]
     ) -> None:

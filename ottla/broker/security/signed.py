@@ -18,8 +18,6 @@ from ottla.broker.security.unsecured import seconds, user_name
 class SignedTokens:
     """Checker of the tokens of one listener, with the keys of `jwks`."""
 
-    __slots__ = ("_around", "_jwks", "_settings")
-
     def __init__(self, settings: OAuthSettings, jwks: Jwks, around: KeyFetchContext) -> None:
         self._settings = settings
         self._jwks = jwks

@@ -402,8 +402,6 @@ class SharedMemory:
     set `filled` changes the fields, which every receive reads.
     """
 
-    __slots__ = ("filled", "most_bytes", "start", "view")
-
     def __init__(self) -> None:
         self.view = memoryview(bytearray(SHARED_BYTES))
         self.most_bytes = INITIAL_BYTES
