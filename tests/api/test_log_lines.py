@@ -248,7 +248,7 @@ def test_recovery_after_a_crash_is_logged_and_a_clean_load_is_not(tmp_path, new_
     made = new_log(disk, directory, LogConfig(), 0, 0)
     made.segments.close()
     (tmp_path / "00000000000000000000.log").write_bytes(build_batch([(b"k", b"v")]))
-    start = Start(0, 0, False, False, 0, 86_400_000)
+    start = Start(0, 0, False, False, 0)
     load_log(disk, directory, LogConfig(), start).segments.close()
     assert new_lines() == [f"{directory}: recovering 1 of 1 segments, from offset 0 on"]
     load_log(disk, directory, LogConfig(), start._replace(clean=True)).segments.close()

@@ -11,6 +11,7 @@ are completed here too.
 
 import re
 from collections.abc import Iterable
+from contextlib import closing
 
 from ottla.broker.log.batches import iter_file
 from ottla.broker.ports.disk import Disk
@@ -82,10 +83,7 @@ def complete_swap_operations(disk: Disk, directory: str, names: Iterable[str]) -
 
 def _end_offset(disk: Disk, path: str, base_offset: int) -> int:
     """Return the offset after the last batch of a file."""
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         for _, header, _ in iter_file(file, 0, file.size_bytes, least_offset=base_offset):
             base_offset = header.next_offset
-    finally:
-        file.close()
     return base_offset

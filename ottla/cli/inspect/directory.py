@@ -30,7 +30,6 @@ from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
-PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 
 # `struct flock`: of Linux, and of macOS.
 _FLOCK: Final = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct("@hhqqi4x")
@@ -87,7 +86,6 @@ class Directory:
             clean=self.clean,
             truncate_damaged=False,
             now_ms=now_ms,
-            producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
         )
 
     def settings_of(self, name: str) -> LogConfig:
