@@ -406,13 +406,13 @@ def test_executor_reports_a_missing_module_in_one_line(monkeypatch):
     from ottla.scan import needs
     from ottla.scan.ranges import LogRange
 
-    monkeypatch.setattr(needs, "MODULES", {**needs.MODULES, "no_such_module": "no-such-thing"})
+    monkeypatch.setattr(needs, "MODULES", (*needs.MODULES, "no_such_module"))
     needs.lacking.cache_clear()
     try:
         result = scan(Work(LogRange(0, 0, "ledger", 0, 0, ()), Settings((), 0, None, 0, None), None, 0))
     finally:
         needs.lacking.cache_clear()
-    assert re.search(r"lacks no-such-thing: pip install 'ottla\[spark\]'", result.error)
+    assert re.search(r"lacks no_such_module: pip install 'ottla\[spark\]'", result.error)
     assert "\n" not in result.error
 
 
