@@ -13,10 +13,8 @@ Rules
 5. A handler whose connection is closed is discarded. It does no work while it is discarded; `Wait.on_discard` removes
    its registrations elsewhere.
 6. No work holds the event loop for long. Work whose size depends on a client or on the state spends from the turn
-   budget for each piece (`await spend(cost_us)`, at the costs of `costs.py`). When the budget is spent, the handler
-   yields. All handlers that yielded get one budget together in each pass of the event loop, so new requests are served
-   first, and a thousand long requests take no more of a pass than one does. A small request does not yield at all
-   (except the first one of a connection), and one of middle size precedes those that have yielded often.
+   budget for each piece (`await spend(cost_us)`), and the handler yields when it is spent. `docs/decisions/ledger.md`
+   has the reasons.
 """
 
 from collections import deque

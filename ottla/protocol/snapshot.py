@@ -40,9 +40,10 @@ class ProducerEntry(NamedTuple):
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """Return the content of a snapshot file. A file without entries is valid."""
-    body = b"".join(starmap(_ENTRY.pack, entries))
-    count = len(body) // _ENTRY.size
-    return _HEAD.pack(VERSION, crc32c(body, _crc_of(count)), count) + body
+    known = list(entries)
+    encoder = SnapshotEncoder(len(known))
+    body = encoder.encode(known)
+    return encoder.head() + body
 
 
 class SnapshotEncoder:
@@ -50,7 +51,7 @@ class SnapshotEncoder:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._crc = _crc_of(count)
+        self._crc: int = crc32c(_HEAD.pack(VERSION, 0, count)[_CRC_FROM:])
 
     def encode(self, entries: Iterable[ProducerEntry]) -> bytes:
         """Return the bytes of the next entries."""
@@ -61,11 +62,6 @@ class SnapshotEncoder:
     def head(self) -> bytes:
         """Return the first bytes of the file, whose size does not depend on the entries."""
         return _HEAD.pack(VERSION, self._crc, self._count)
-
-
-def _crc_of(count: int) -> int:
-    crc: int = crc32c(_HEAD.pack(VERSION, 0, count)[_CRC_FROM:])
-    return crc
 
 
 class SnapshotDecoder:
@@ -80,7 +76,7 @@ class SnapshotDecoder:
             raise ProtocolError(f"producer snapshot has version {version}, not {VERSION}")
         if count < 0 or size_bytes != HEAD_BYTES + count * ENTRY_BYTES:
             raise ProtocolError(f"producer snapshot of {size_bytes} bytes cannot hold {count} entries")
-        self._crc = _crc_of(count)
+        self._crc: int = crc32c(bytes(head)[_CRC_FROM:HEAD_BYTES])
 
     def decode(self, part: Buffer) -> list[ProducerEntry]:
         """Return the next entries, from a part of whole entries. Raises ProtocolError if the last is cut short."""

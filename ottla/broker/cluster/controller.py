@@ -43,6 +43,7 @@ from ottla.protocol.internal_topics.metadata_records import (
     TopicRecord,
     encode_metadata_record,
     encode_partition_records,
+    partition_on,
 )
 from ottla.protocol.internal_topics.security_records import SecurityRecord
 from ottla.protocol.steps import RECORD_US
@@ -235,17 +236,8 @@ class Controller:
             await self.turns.spend(len(some) * RECORD_US)
 
     def _new_partition(self, topic_id: bytes) -> PartitionRecord:
-        me, directory_id = (self._node_id,), self._directory_id()
-        return PartitionRecord(
-            partition_id=0,
-            topic_id=topic_id,
-            replicas=me,
-            isr=me,
-            leader=self._node_id,
-            leader_epoch=0,
-            partition_epoch=0,
-            directories=(directory_id,) if directory_id else (),
-        )
+        directory_id = self._directory_id()
+        return partition_on(self._node_id, (directory_id,) if directory_id else (), topic_id, 0)
 
     def delete_topic(self, topic: TopicImage) -> None:
         """Log the deletion of a topic. Its metadata is removed when that is durable, its files

@@ -19,6 +19,7 @@ from ottla.protocol.internal_topics.metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     TopicRecord,
+    partition_on,
 )
 from ottla.protocol.internal_topics.security_records import ClientQuotaRecord, SecurityRecord
 
@@ -74,28 +75,13 @@ def topic_and_configs(topic: TopicImage) -> list[MetadataRecord]:
 
 def partition_record(topic_id: bytes, index: int, leader_epoch: int, place: PartitionRegistration) -> PartitionRecord:
     """Return the record of a partition for a snapshot."""
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        leader_epoch=leader_epoch,
-        partition_epoch=0,
-        **place._asdict(),
-    )
+    return PartitionRecord(index, topic_id, leader_epoch=leader_epoch, partition_epoch=0, **place._asdict())
 
 
 def _topic_records(topic: TopicImage, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
     records = topic_and_configs(topic)
     records += [
-        PartitionRecord(
-            partition_id=index,
-            topic_id=topic.topic_id,
-            replicas=(node_id,),
-            isr=(node_id,),
-            leader=node_id,
-            leader_epoch=epoch + 1,
-            partition_epoch=0,
-            directories=(directory_id,),
-        )
+        partition_on(node_id, (directory_id,), topic.topic_id, index, epoch + 1)
         for index, epoch in enumerate(topic.leader_epochs)
     ]
     return records

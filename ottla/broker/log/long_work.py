@@ -80,17 +80,13 @@ class LongWork:
         def on_end(answer: Any, failure: Exception | None) -> None:
             nonlocal ended
             ended = True
-            if wait.done:
-                give_back()
-            else:
+            if not wait.done:
                 wait.wake((answer, failure))
+            elif leave is not None:
+                leave()
 
         def on_discard() -> None:
-            if ended or job.cancel():
-                give_back()
-
-        def give_back() -> None:
-            if leave is not None:
+            if (ended or job.cancel()) and leave is not None:
                 leave()
 
         job = self._workers.start(work.call, on_end, slow=work.cost_us > SLOW_US)

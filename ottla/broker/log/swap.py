@@ -1,9 +1,8 @@
 """Replacement of segments by their compacted segment; a crash leaves the old ones or the new one. shell
 
-The new segment is written to `.cleaned` files and synced. Then these are renamed to `.swap`, the `.log` first. The
-replacement is decided when no `.cleaned` file is left and the names are on the device. Then the old files are renamed
-to `.deleted`, and the `.swap` files get their final names. Loading a log completes decided replacements and removes the
-files of others. The first and last offsets of the `.log.swap` show which segments it replaces.
+`docs/decisions/compaction.md` has the order of the renames. The replacement is decided when no `.cleaned` file is left
+and the names are on the device. Loading a log completes decided replacements and removes the files of others. The first
+and last offsets of the `.log.swap` show which segments it replaces.
 
 Source: Kafka's `LocalLog.replaceSegments`, `LogLoader.completeSwapOperations` (4.3.1). Incomplete replacements by Kafka
 are completed here too.

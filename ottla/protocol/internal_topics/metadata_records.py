@@ -69,6 +69,14 @@ class PartitionRecord(NamedTuple):
     last_known_elr: Ints | None = None
 
 
+def partition_on(
+    node_id: int, directories: Ids, topic_id: bytes, partition_id: int, leader_epoch: int = 0
+) -> PartitionRecord:
+    """Return the record of a partition whose only replica is on this node."""
+    me = (node_id,)
+    return PartitionRecord(partition_id, topic_id, me, me, node_id, leader_epoch, 0, directories)
+
+
 class PartitionChangeRecord(NamedTuple):
     """Changed fields of a partition. None, leader -2 and recovery state -1 mean "unchanged"."""
 

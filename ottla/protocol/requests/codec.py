@@ -1,14 +1,5 @@
 """Encode and decode messages. Only this module imports kafka-python's codecs. pure
 
-    decode_request(api_key, version, body)  -> message       strict (see `walker`); ProtocolError for anything else
-    read_request(api_key, version, body)    -> (message, trailing bytes)   the same with the count of trailing bytes
-    read_request_in_steps(...)              -> a generator that returns the same, for large bodies
-    response_encoder(api_key, version)      -> encode(correlation_id, *fields)     the framed response, see `writer`
-    row_writer(api_key, version, *path)     -> write(rows, *fields)                one struct of an array of it
-    encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
-    read_response_in_steps(api_key, version, frame)           a generator that returns the message of a response
-    request_class(api_key) / response_class(api_key)          kafka-python's own classes, to build messages from
-
 Messages are kafka-python's objects: attributes in snake_case, nested structs as classes on the message class
 (`codec.request_class(METADATA).MetadataRequestTopic(...)`), ids as `uuid.UUID` (None for the zero id). For responses
 the broker makes no objects: it writes their values.
@@ -39,31 +30,8 @@ from ottla.protocol.requests.frames import (
 from ottla.protocol.requests.writer import Encoder, Writer, compile_response, compile_writer
 from ottla.protocol.walker import SteppedReader, compile_reader, compile_stepped_reader
 
-_MODULES: Final[dict[int, str]] = {
-    ApiKey.FETCH: "consumer",
-    ApiKey.LIST_OFFSETS: "consumer",
-    ApiKey.OFFSET_COMMIT: "consumer",
-    ApiKey.OFFSET_FETCH: "consumer",
-    ApiKey.JOIN_GROUP: "consumer",
-    ApiKey.HEARTBEAT: "consumer",
-    ApiKey.LEAVE_GROUP: "consumer",
-    ApiKey.SYNC_GROUP: "consumer",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "consumer",
-    ApiKey.OFFSET_DELETE: "consumer",
-    ApiKey.PRODUCE: "producer",
-    ApiKey.INIT_PRODUCER_ID: "producer",
-    ApiKey.ADD_PARTITIONS_TO_TXN: "producer",
-    ApiKey.ADD_OFFSETS_TO_TXN: "producer",
-    ApiKey.END_TXN: "producer",
-    ApiKey.WRITE_TXN_MARKERS: "producer",
-    ApiKey.TXN_OFFSET_COMMIT: "producer",
-    ApiKey.METADATA: "metadata",
-    ApiKey.FIND_COORDINATOR: "metadata",
-    ApiKey.API_VERSIONS: "metadata",
-    ApiKey.SASL_HANDSHAKE: "sasl",
-    ApiKey.SASL_AUTHENTICATE: "sasl",
-}
-"""The library's modules with the messages of an API; those of all others are in `admin`."""
+_PACKAGES: Final = ("consumer", "producer", "metadata", "sasl", "admin")
+"""The library's packages of messages. All of them are imported with the first one."""
 _OURS: Final = frozenset((ApiKey.CONSUMER_GROUP_HEARTBEAT,))
 
 _UNSUPPORTED: Final = Struct(">hihhh")
@@ -79,9 +47,9 @@ def _title(api_key: int) -> str:
 
 @cache
 def _message_class(api_key: int, suffix: str) -> Any:
-    title = _title(api_key)
-    module = "ottla.protocol.messages" if api_key in _OURS else f"kafka.protocol.{_MODULES.get(api_key, 'admin')}"
-    return getattr(import_module(module), title + suffix)
+    name = _title(api_key) + suffix
+    names = ["ottla.protocol.messages"] if api_key in _OURS else [f"kafka.protocol.{each}" for each in _PACKAGES]
+    return next(getattr(module, name) for module in map(import_module, names) if hasattr(module, name))
 
 
 def request_class(api_key: int) -> Any:

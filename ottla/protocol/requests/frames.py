@@ -1,12 +1,8 @@
 """Frames and headers: split received bytes into frames, read and write headers. pure
 
 A frame is an int32 size (which excludes itself) and a payload. `ReceiveBuffer` is the receive memory of an
-`asyncio.BufferedProtocol` or a blocking socket:
-
-    buffer.get_buffer() -> writable memoryview      receive into it, then
-    buffer.commit(nbytes)                           then, until None,
-    buffer.next_frame() -> memoryview | None        handle it, then
-    buffer.release()                                once per frame, when nothing refers to its bytes any more
+`asyncio.BufferedProtocol` or a blocking socket: receive into `get_buffer`, call `commit`, then `next_frame` until it
+returns None, and `release` once per frame.
 
 Memory: a frame and its slices stay valid until `release()`, however many bytes arrive meanwhile. Bytes are moved only
 while all frames are released; otherwise the receive buffer continues in new memory. Memory is never resized in place
