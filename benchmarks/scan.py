@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parts.cpu_time import cpu_of_tree
+from parts.kafka_source.dumped import scan_all
 from parts.log import make_log
 
 from lab.usage import command_line
@@ -75,8 +76,6 @@ def cases(spark, root, size, records, committed):
     from ottla.audit.pipeline import audit
     from ottla.audit.request import Request
     from ottla.audit.runner import ThreadRunner
-    from ottla.scan.listing import list_partitions
-    from ottla.scan.partitions import scan_partitions
     from ottla.spark_jobs import export
     from ottla.spark_jobs.spark_runner import SparkRunner
 
@@ -84,7 +83,7 @@ def cases(spark, root, size, records, committed):
     request = Request((str(root),), (), 0)
 
     def fates(check_crc):
-        return lambda: scan_partitions(list_partitions(str(root)), on_damage="fail", check_crc=check_crc, threads=cores)
+        return lambda: scan_all(root, check_crc=check_crc, threads=cores)
 
     def read(schema, isolation="read_committed"):
         reader = spark.read.format("ottla").option("isolation.level", isolation)

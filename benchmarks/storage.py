@@ -103,7 +103,7 @@ def write_segment(directory: Path, size_bytes: int, value_bytes: int) -> None:
 
 
 def load(directory: Path, recovery_point: int, clean: bool) -> LoadedLog:
-    loaded = load_log(RealDisk(), str(directory), SETTINGS, Start(recovery_point, 0, clean, False, NOW_MS, 86_400_000))
+    loaded = load_log(RealDisk(), str(directory), SETTINGS, Start(recovery_point, 0, clean, False, NOW_MS))
     if loaded.damage is not None:
         raise SystemExit(loaded.damage)
     return loaded
@@ -132,7 +132,7 @@ def recovery(rounds: int) -> Figures:
 
 def side_by_side(root: Path, size_bytes: int, value_bytes: int, rounds: int) -> float:
     """Return the GiB/s of recovering one log per processor at the same time."""
-    start = Start(0, 0, False, False, NOW_MS, 86_400_000)
+    start = Start(0, 0, False, False, NOW_MS)
     jobs = [LogToRecover(str(root / f"beside-{number}"), SETTINGS, start, size_bytes) for number in range(processors())]
     for job in jobs:
         write_segment(Path(job.directory), size_bytes, value_bytes)

@@ -31,7 +31,7 @@ def complete(work: Coroutine[Any, None, R]) -> R:
 
 def sync(cluster: Cluster) -> None:
     """Sync the metadata log, so that its records apply. Raises OSError."""
-    cluster._log.sync()
+    cluster.metadata_log.sync()
 
 
 def run(cluster: Cluster, work: Coroutine[Any, Any, R]) -> R:

@@ -75,7 +75,7 @@ def differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str
     if partition.offline is None and read != held:
         yield f"wrong records: {name} shows {_first_difference(read, held)}"
     for batch in scanned.batches:
-        epoch = partition.epoch_of(batch.base_offset)
+        epoch = partition.log.epochs.epoch_for_offset(batch.base_offset)
         if epoch != batch.leader_epoch:
             yield f"wrong epoch: offset {batch.base_offset} of {name} is in {batch.leader_epoch}, not {epoch}"
             break

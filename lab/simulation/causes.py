@@ -98,7 +98,8 @@ class Causes:
         partition = assembly.broker.cluster.partition(topic, index)
         if partition is None or marker.transaction_version >= V2:
             return
-        if not partition.has_ongoing_transaction(marker.producer_id, marker.producer_epoch):
+        producer = partition.producer_of(marker.producer_id)
+        if producer is None or producer.epoch != marker.producer_epoch or producer.current_txn_first_offset < 0:
             return
         owner = marker.producer_id, marker.producer_epoch
         for process in self._processes:

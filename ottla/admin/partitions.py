@@ -122,7 +122,7 @@ def _partition_row(partition: Partition, owners: Owners, most: int) -> dict[str,
         {
             "transactional_id": shorten(owners[producer_id][0]) if producer_id in owners else None,
             "producer_id": producer_id,
-            "producer_epoch": partition.producer_epoch_of(producer_id),
+            "producer_epoch": None if (producer := partition.producer_of(producer_id)) is None else producer.epoch,
             "first_offset": first_offset,
             "started_ms": owners[producer_id][1] if producer_id in owners else None,
         }

@@ -104,7 +104,7 @@ class Assembly:
         self._logins = logins_of(config, scram_users, KeyFetchContext(clock, turns, Web(clock.from_thread)))
         self.broker.mechanisms = {**self._logins}
         self.on_config_changed: Callable[[Config], None] = lambda config: None
-        cluster.on_broker_configs_changed = self._apply_broker_configs
+        cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
@@ -174,9 +174,7 @@ class Assembly:
 
     def _start_parts(self, name: str, work: Callable[[], Handler[None]]) -> None:
         """Begin work of many turns, unless the last run is still in progress."""
-        if name not in self._under_way:
-            self._under_way[name] = OneAtATime(self._turns, log_bug)
-        self._under_way[name].start(work)
+        self._under_way.setdefault(name, OneAtATime(self._turns, log_bug)).start(work)
 
     def _delete_old_segments(self) -> None:
         self._start_parts("retention", self._retention.run)

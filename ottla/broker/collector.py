@@ -1,12 +1,7 @@
 """Python's cyclic garbage collector, kept from stopping the broker. shell
 
-A full collection visits every container object: 170 ms with a million transactional ids. The reference count frees
-almost all objects of a broker; the collector hardly ever frees one. So objects that survive a full collection are
-frozen (`gc.freeze`) as soon as there are many of them, and the next full collection visits only newer ones. Young
-collections are not changed: they find cycles that are dropped early (exceptions, mostly).
-
-A frozen object is still freed when its last reference is dropped. Cycles that were alive when they were frozen and are
-dropped later are never freed: at most those in use at that moment, once per `FREEZE_ABOVE` objects that stay.
+Objects that survive a full collection are frozen as soon as there are many of them, so the next full collection visits
+only newer ones. `docs/decisions/collector.md` has the reasons, and what is never freed.
 """
 
 import gc

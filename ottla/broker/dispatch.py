@@ -47,8 +47,6 @@ _KEY_AND_VERSION: Final = Struct(">hh")
 class Dispatcher:
     """Starts the handler of each request of a broker."""
 
-    __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "observer")
-
     def __init__(self, broker: Broker, table: Mapping[int, Api], first_use: bool = False) -> None:
         """Set `first_use` to generate readers and writers when a version is first requested, and to charge for that."""
         self._broker = broker
@@ -78,8 +76,8 @@ class Dispatcher:
         address."""
         reason = describe_non_kafka(first)
         broker = self._broker
-        if reason is not None and broker.non_kafka.is_log_due(
-            peer.rpartition(":")[0], reason, broker.clock.monotonic_ms()
+        if reason is not None and broker.non_kafka.count(
+            (peer.rpartition(":")[0], reason), broker.clock.monotonic_ms()
         ):
             log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": peer, "reason": reason})
         return reason is not None

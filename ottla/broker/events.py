@@ -9,6 +9,7 @@ transactional ids, chosen by a hash of the id: a transaction whose begin is kept
 events are counted, and the seconds count every event.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
@@ -64,11 +65,6 @@ class Event(NamedTuple):
     error: str | None = None
 
 
-_Fields = tuple[
-    int, int, str, str, int, int, str | None, int | None, bool | None, int | None, int | None, str | None
-]  # fmt: skip
-
-
 class Second:
     """Counts of one second. `open` is the number of transactions that were open when it ended."""
 
@@ -113,7 +109,7 @@ class Events:
     def __init__(self, now_ms: Callable[[], int], count_open: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._count_open = count_open
-        self._ring: list[_Fields] = []
+        self._ring: list[tuple[Any, ...]] = []
         self.next_seq = 1
         self.left_out = 0
         """The number of events that were not kept, since the start."""
@@ -250,21 +246,14 @@ class Events:
         return Event(*self._ring[(seq - 1) % MOST_EVENTS])
 
     def some(self, seq: int, end: int) -> list[tuple[Any, ...]]:
-        """Return the events from `seq` to `end`, exclusive, as tuples of the fields of `Event`, because they are
-        many."""
+        """Return the events from `seq` to `end`, exclusive, as plain tuples of the fields of `Event`."""
         ring = self._ring
         return [ring[(each - 1) % MOST_EVENTS] for each in range(seq, end)]
 
     def at_or_after(self, at_ms: int) -> int:
         """Return the sequence number of the first event from `at_ms` on, or `next_seq` if there is none."""
-        low, high = self.first_seq, self.next_seq
-        while low < high:
-            middle = (low + high) // 2
-            if self._ring[(middle - 1) % MOST_EVENTS][1] < at_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        kept = range(self.first_seq, self.next_seq)
+        return self.first_seq + bisect_left(kept, at_ms, key=lambda seq: self._ring[(seq - 1) % MOST_EVENTS][1])
 
     def seconds(self) -> list[Second]:
         """Return the last seconds, oldest first. The last one is not over yet."""

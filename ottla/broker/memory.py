@@ -1,20 +1,8 @@
 """A budget for the memory that clients make the broker hold. When it is spent, requests wait in order. pure
 
-Half of the budget is for requests (`RequestMemory`), half for replies (`ReplyMemory`). A quarter of the memory for
-requests is reserved for those of at most `MEDIUM_BYTES`, so that an ordinary batch never waits for the memory of large
-requests.
-
-Requests and replies of at most `FREE_BYTES` are not counted and never wait, so small ones are not affected by large
-ones. The total is bounded by the budget and twice `FREE_BYTES` for each connection. Data sent from files needs no
-reservation.
-
-A request reserves (`Reservation`) its whole size, and the size of its decoded body, before more than `FREE_BYTES` is
-read. Until then its connection is not read. Smaller requests reserve their decoded size from a budget of their own
-(`Memory.decoded`), so that they do not wait for large ones.
-
-A reply reserves (`ReplyReservation`) the bytes that were built of it, and when it is complete, the bytes that were
-not sent. Replies grow freely while all of them together hold no more than half of their memory. Above that, one reply
-grows at a time, and waits until there is memory.
+`docs/decisions/memory-budget.md` has the rules. A request reserves its whole size, and the size of its decoded body,
+before more than `FREE_BYTES` is read. A reply reserves the bytes that were built of it, and when it is complete, the
+bytes that were not sent.
 
 No request waits for ever:
 
@@ -77,11 +65,12 @@ class Reservation:
     """A memory reservation of one request, granted or waiting, until `release`. It is also released when it is deleted,
     as with a discarded handler."""
 
-    __slots__ = ("_memory", "_on_change", "granted", "size_bytes")
+    __slots__ = ("_memory", "granted", "on_change", "size_bytes")
 
     def __init__(self, memory: "RequestMemory", size_bytes: int, on_change: Callable[[], None]) -> None:
         self._memory = memory
-        self._on_change = on_change
+        self.on_change = on_change
+        """Called when the memory that it waits for is granted, or its recallable memory must be released."""
         self.size_bytes = size_bytes
         self.granted = False
 
@@ -93,16 +82,14 @@ class Reservation:
 
     def stop_recall(self) -> None:
         """Use recallable memory for a request: it is not recalled any more."""
-        self._memory.stop_recall(self)
+        self._memory.recallable.pop(self, None)
 
     def shrink(self, size_bytes: int) -> None:
         """Reduce the reservation to `size_bytes`, when the real size is known."""
         if size_bytes < self.size_bytes:
-            self._memory.shrink(self, size_bytes)
-
-    def notify(self) -> None:
-        """Call the owner: the memory that it waited for is granted, or its recallable memory must be released."""
-        self._on_change()
+            self._memory.held_bytes -= self.size_bytes - size_bytes
+            self.size_bytes = size_bytes
+            self._memory.admit()
 
     def __del__(self) -> None:
         self.release()
@@ -111,13 +98,11 @@ class Reservation:
 class RequestMemory:
     """The memory of requests that are received or handled. Callbacks are queued in the turn, never called inline."""
 
-    __slots__ = ("_recallable", "_turns", "_waiting", "held_bytes", "limit_bytes")
-
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._turns = turns
         # In order of arrival. A dict, because a thousand of them may be discarded at once.
         self._waiting: dict[Reservation, None] = {}
-        self._recallable: dict[Reservation, None] = {}
+        self.recallable: dict[Reservation, None] = {}
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
 
@@ -136,9 +121,9 @@ class RequestMemory:
             self._grant(reservation)
         else:
             self._waiting[reservation] = None
-            for recallable in self._recallable:
-                self._turns.later(recallable.notify)
-            self._recallable.clear()
+            for recallable in self.recallable:
+                self._turns.later(recallable.on_change)
+            self.recallable.clear()
         return reservation
 
     def has(self, size_bytes: int) -> bool:
@@ -169,37 +154,28 @@ class RequestMemory:
             return None
         reservation = Reservation(self, size_bytes, on_recall)
         self._grant(reservation)
-        self._recallable[reservation] = None
+        self.recallable[reservation] = None
         return reservation
-
-    def stop_recall(self, reservation: Reservation) -> None:
-        """Use recallable memory for a request: it is not recalled any more."""
-        self._recallable.pop(reservation, None)
 
     def release(self, reservation: Reservation) -> None:
         """Take back the memory of a reservation, or remove it from the queue."""
         if reservation.granted:
             reservation.granted = False
             self.held_bytes -= reservation.size_bytes
-            self._recallable.pop(reservation, None)
+            self.recallable.pop(reservation, None)
         else:
             self._waiting.pop(reservation, None)
-        self._admit()
+        self.admit()
 
-    def shrink(self, reservation: Reservation, size_bytes: int) -> None:
-        """Reduce a granted reservation to `size_bytes`."""
-        self.held_bytes -= reservation.size_bytes - size_bytes
-        reservation.size_bytes = size_bytes
-        self._admit()
-
-    def _admit(self) -> None:
+    def admit(self) -> None:
+        """Grant the reservations that wait first, as long as they fit."""
         while self._waiting:
             first = next(iter(self._waiting))
             if not self._fits(first.size_bytes):
                 return
             del self._waiting[first]
             self._grant(first)
-            self._turns.later(first.notify)
+            self._turns.later(first.on_change)
 
     def _fits(self, size_bytes: int) -> bool:
         return not self.held_bytes or self.held_bytes + size_bytes <= self.limit_bytes
@@ -256,8 +232,6 @@ class ReplyReservation:
 class ReplyMemory:
     """The memory of replies that are being built or are not sent yet."""
 
-    __slots__ = ("_waiting", "gate", "held_bytes", "limit_bytes", "turns")
-
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._waiting: Wait[None] | None = None
         self.turns = turns
@@ -293,8 +267,6 @@ class ReplyMemory:
 
 class Memory:
     """The memory budget of one broker, `limit_bytes` in all."""
-
-    __slots__ = ("decoded", "medium", "replies", "requests")
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         medium_bytes = limit_bytes // 8

@@ -48,8 +48,6 @@ def read_no_clock() -> float:
 class Histogram:
     """Counts of values by upper bound, in ascending `bounds`. The last count is of values above all bounds."""
 
-    __slots__ = ("bounds", "counts", "sum")
-
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
@@ -89,8 +87,6 @@ class ApiMetrics:
 
     An error is counted by its code, once for each row that has it, as in Kafka's `ErrorsPerSec`.
     """
-
-    __slots__ = ("errors", "time", "versions")
 
     def __init__(self) -> None:
         self.versions = [0] * MOST_VERSIONS
@@ -164,26 +160,6 @@ class SyncMetrics:
 class Metrics:
     """All counters of one broker. The coordinator and the flusher make their own part: `transactions`, `syncs`."""
 
-    __slots__ = (
-        "apis",
-        "bytes_in",
-        "bytes_out",
-        "connections",
-        "connections_accepted",
-        "differing_duplicates",
-        "duplicates",
-        "fenced",
-        "measured",
-        "now_ms",
-        "records_in",
-        "reused_sequences",
-        "sequence_gaps",
-        "syncs",
-        "transactions",
-        "turns",
-        "waits",
-    )
-
     def __init__(self, transactions: TransactionMetrics | None = None, syncs: SyncMetrics | None = None) -> None:
         self.measured = False
         self.now_ms: Now = read_no_clock
@@ -243,8 +219,6 @@ class Metrics:
 
 class MeasuredTurns(Turns):
     """Turns that record the duration of each event, in milliseconds."""
-
-    __slots__ = ("_now_ms", "time")
 
     def __init__(
         self, next_turn: Callable[[Callable[[], None]], None], on_bug: Callable[[Exception], None], now_ms: Now

@@ -1,8 +1,6 @@
-"""Detect TLS and HTTP clients by their first bytes. Log each address at most once a minute. pure"""
+"""Detect TLS and HTTP clients by their first bytes. pure"""
 
 from typing import Final
-
-from ottla.broker.log_limiter import LogLimiter
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
@@ -28,16 +26,3 @@ def describe_non_tls(first: bytes) -> str:
         "it does not use TLS on a listener with SSL: give the client security.protocol=SSL, or the address of a "
         "listener with PLAINTEXT"
     )
-
-
-class NonKafkaClients:
-    """The addresses of clients with another protocol."""
-
-    __slots__ = ("_limiter",)
-
-    def __init__(self) -> None:
-        self._limiter = LogLimiter()
-
-    def is_log_due(self, address: str, protocol: str, now_ms: float) -> bool:
-        """Return whether this problem of this address is to be logged now."""
-        return self._limiter.count((address, protocol), now_ms) > 0

@@ -16,8 +16,6 @@ class RequestObserver:
     """The listener of one broker. It is called before the dispatcher, so it gets exactly what clients get, with the
     injected faults of a test."""
 
-    __slots__ = ("on_request",)
-
     def __init__(self) -> None:
         self.on_request: OnRequest | None = None
         """The listener, or None. A request without a listener costs only this check."""

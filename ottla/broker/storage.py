@@ -131,23 +131,15 @@ def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[st
 def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
     """Return partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka
     4.3.1)."""
+
+    def compacted(codec: str, segment_bytes: int) -> dict[str, str]:
+        return {"cleanup.policy": "compact", "compression.type": codec, "segment.bytes": str(segment_bytes)}
+
+    transactions = compacted("uncompressed", config.transaction_state_log_segment_bytes)
+    offsets = compacted("producer", config.offsets_topic_segment_bytes)
     return {
-        TRANSACTION_STATE_TOPIC: (
-            config.transaction_state_log_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            },
-        ),
-        CONSUMER_OFFSETS_TOPIC: (
-            config.offsets_topic_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
-        ),
+        TRANSACTION_STATE_TOPIC: (config.transaction_state_log_num_partitions, transactions),
+        CONSUMER_OFFSETS_TOPIC: (config.offsets_topic_num_partitions, offsets),
     }
 
 

@@ -13,10 +13,8 @@ Rules
 5. A handler whose connection is closed is discarded. It does no work while it is discarded; `Wait.on_discard` removes
    its registrations elsewhere.
 6. No work holds the event loop for long. Work whose size depends on a client or on the state spends from the turn
-   budget for each piece (`await spend(cost_us)`, at the costs of `costs.py`). When the budget is spent, the handler
-   yields. All handlers that yielded get one budget together in each pass of the event loop, so new requests are served
-   first, and a thousand long requests take no more of a pass than one does. A small request does not yield at all
-   (except the first one of a connection), and one of middle size precedes those that have yielded often.
+   budget for each piece (`await spend(cost_us)`), and the handler yields when it is spent. `docs/decisions/ledger.md`
+   has the reasons.
 """
 
 from collections import deque
@@ -158,8 +156,6 @@ class OneAtATime:
     """Work of many turns that is not started again while it is `under_way`. `on_bug` gets an exception that ended
     it."""
 
-    __slots__ = ("_activity", "_on_bug", "_turns", "under_way")
-
     def __init__(self, turns: "Turns", on_bug: Callable[[Exception], None]) -> None:
         self._turns = turns
         self._on_bug = on_bug
@@ -191,8 +187,6 @@ class OneAtATime:
 class Gate:
     """A lock: one handler holds it, the others wait in order. The holder must call `leave`, also when it is
     discarded."""
-
-    __slots__ = ("_waiting", "taken")
 
     def __init__(self) -> None:
         self.taken = False
@@ -233,7 +227,6 @@ class Turns:
     __slots__ = (
         "_at_end",
         "_began_us",
-        "_next_turn",
         "_on_bug",
         "_ready",
         "_renewing",
@@ -243,10 +236,12 @@ class Turns:
         "charged_us",
         "events",
         "is_fresh",
+        "next_turn",
     )
 
     def __init__(self, next_turn: Callable[[Callable[[], None]], None], on_bug: Callable[[Exception], None]) -> None:
-        self._next_turn = next_turn
+        self.next_turn = next_turn
+        """Runs a callback as an event of its own, after the input that arrives before it."""
         self._on_bug = on_bug
         self._ready: deque[Callable[[], None]] = deque()
         self._at_end: list[Callable[[], None]] = []
@@ -293,7 +288,7 @@ class Turns:
             while ready or at_end:
                 while ready:
                     step = ready.popleft()
-                    try:  # `_guard`, without a call
+                    try:
                         step()
                     except Exception as error:
                         self._on_bug(error)
@@ -307,7 +302,7 @@ class Turns:
         """Queue work after the work that is already queued in this turn."""
         self._ready.append(work)
         if not self._running:
-            self._next_turn(self._resume)
+            self.next_turn(self._resume)
 
     def resume(self, activity: Activity[Any]) -> None:
         """Resume a woken handler in this turn while the turn budget lasts, else in a later one.
@@ -320,11 +315,7 @@ class Turns:
         self.charged_us += RESUME_US
         self._ready.append(activity.step)
         if not self._running:
-            self._next_turn(self._resume)
-
-    def next_turn(self, work: Callable[[], None]) -> None:
-        """Run `work` as an event of its own, after the input that arrives before it."""
-        self._next_turn(work)
+            self.next_turn(self._resume)
 
     def run_after_input(self, work: Callable[[], None]) -> None:
         """Run `work` in a later turn, once a read of the sockets brings nothing, or after `MOST_READS` reads.
@@ -333,7 +324,7 @@ class Turns:
         read, but the request that keeps the session alive may be waiting there.
         """
         # An event loop of libuv runs this before it first reads the sockets.
-        self._next_turn(lambda: self._run_after_events(work, MOST_READS))
+        self.next_turn(lambda: self._run_after_events(work, MOST_READS))
 
     def _run_after_events(self, work: Callable[[], None], reads: int) -> None:
         before = self.events
@@ -344,13 +335,13 @@ class Turns:
             else:
                 work()
 
-        self._next_turn(check_again)
+        self.next_turn(check_again)
 
     def at_end(self, hook: Callable[[], None]) -> None:
         """Run `hook` once at the end of the turn (a connection that must write)."""
         self._at_end.append(hook)
         if not self._running:
-            self._next_turn(self._resume)
+            self.next_turn(self._resume)
 
     def start(
         self, coroutine: Handler[R], on_result: Callable[[R], None], on_bug: Callable[[Exception], None]
@@ -406,7 +397,7 @@ class Turns:
         """Begin a new turn budget after the event loop has read the sockets."""
         if not self._renewing:
             self._renewing = True
-            self._next_turn(self._begin_share)
+            self.next_turn(self._begin_share)
 
     def _begin_share(self) -> None:
         self._renewing = False
@@ -430,14 +421,11 @@ class Turns:
             return
         due[chosen] -= 1
         unserved[chosen] = False
-        self._guard(self._resting[chosen].popleft())
-        self._ready.append(lambda: self._resume_handlers(due, unserved))
-
-    def _guard(self, work: Callable[[], None]) -> None:
         try:
-            work()
+            self._resting[chosen].popleft()()
         except Exception as error:
             self._on_bug(error)
+        self._ready.append(lambda: self._resume_handlers(due, unserved))
 
     def _resume(self) -> None:
         """Do nothing: the event runs the work that was queued outside a turn."""

@@ -7,6 +7,8 @@ UNKNOWN, ANY and MATCH are only for filters.
 from enum import IntEnum
 from typing import Final
 
+from ottla.protocol.api_keys import title_of
+
 CLUSTER_NAME: Final = "kafka-cluster"
 WILDCARD: Final = "*"
 """The name of a LITERAL pattern that matches every resource, and the host of an entry for every address."""
@@ -66,11 +68,7 @@ class PermissionType(IntEnum):
     ALLOW = 3
 
 
-RESOURCE_TYPE_NAMES: Final = {
-    kind: "".join(part.capitalize() for part in kind.name.split("_")) for kind in ResourceType
-}
+RESOURCE_TYPE_NAMES: Final = {kind: title_of(kind) for kind in ResourceType}
 """Names of types as in `kafka-acls` and Kafka's logs (`SecurityUtils.resourceTypeName`): Topic, TransactionalId."""
-OPERATION_NAMES: Final = {
-    operation: "".join(part.capitalize() for part in operation.name.split("_")) for operation in AclOperation
-}
+OPERATION_NAMES: Final = {operation: title_of(operation) for operation in AclOperation}
 """Names of operations as in `kafka-acls` (`SecurityUtils.operationName`): Write, IdempotentWrite."""

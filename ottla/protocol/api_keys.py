@@ -63,7 +63,12 @@ class ApiKey(IntEnum):
     @property
     def title(self) -> str:
         """Kafka's name in logs and messages: `InitProducerId` for INIT_PRODUCER_ID."""
-        return "".join(part.capitalize() for part in self.name.split("_"))
+        return title_of(self)
+
+
+def title_of(member: IntEnum) -> str:
+    """Return the name of a member without underscores, its words capitalized."""
+    return "".join(part.capitalize() for part in member.name.split("_"))
 
 
 def api_title(api_key: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import AFTER_CRC, CONTROL, MAGIC, TRANSACTIONAL, BatchHeader, assemble, build_with_crc
+from ottla.protocol.batch_header import AFTER_CRC, CONTROL, TRANSACTIONAL, BatchHeader, build_with_crc
 from ottla.protocol.compression import compress
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import Headers, NewRecord, encode_record, iter_records
@@ -80,22 +80,11 @@ def build_batch(
         last_offset_delta = deltas[-1] if new else 0
     attributes = compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     compressed = compress(payload, compression, compression_level) if new else b""
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=partition_leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(times, default=NO_TIMESTAMP),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(new),
+    header = AFTER_CRC.pack(
+        *(attributes, last_offset_delta, base_timestamp, max(times, default=NO_TIMESTAMP)),
+        *(producer_id, producer_epoch, base_sequence, len(new)),
     )
-    return assemble(header, compressed)
+    return build_with_crc(header + compressed, partition_leader_epoch, base_offset)
 
 
 def build_marker(

@@ -270,10 +270,12 @@ def seal(buffer: bytearray | memoryview, position: int = 0) -> None:
     _CRC.pack_into(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + ATTRIBUTES_OFFSET : end]))
 
 
-def build_with_crc(after_crc: bytes, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH) -> bytearray:
-    """Build a batch from the bytes that its CRC covers (`AFTER_CRC`, records). The append assigns the base offset."""
+def build_with_crc(
+    after_crc: bytes, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH, base_offset: int = 0
+) -> bytearray:
+    """Build a batch from the bytes that its CRC covers (`AFTER_CRC`, records)."""
     batch_length = ATTRIBUTES_OFFSET - LOG_OVERHEAD + len(after_crc)
-    batch = bytearray(_UP_TO_CRC.pack(0, batch_length, partition_leader_epoch, MAGIC, crc32c(after_crc)))
+    batch = bytearray(_UP_TO_CRC.pack(base_offset, batch_length, partition_leader_epoch, MAGIC, crc32c(after_crc)))
     batch += after_crc
     return batch
 

@@ -46,8 +46,6 @@ class OffsetCheckpointFile:
     joining the lines.
     """
 
-    __slots__ = ("_lines", "_offsets")
-
     def __init__(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         self._offsets: dict[TopicPartition, int] = {}
         self._lines: dict[TopicPartition, bytes] = {}
@@ -105,7 +103,8 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 
 def decode_partition_metadata(content: bytes) -> bytes:
     """Return the topic id (16 bytes) of a partition directory."""
-    fields = dict(_split(line, ":") for line in _text(content).splitlines() if line.strip())
+    lines = (line.partition(":") for line in _text(content).splitlines() if line.strip())
+    fields = {key.strip(): value.strip() for key, _, value in lines}
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise ProtocolError(f"{PARTITION_METADATA} holds neither version 0 nor a topic id: {content[:80]!r}")
     topic_id = decode_id(fields["topic_id"])
@@ -169,11 +168,6 @@ def _decode(content: bytes, width: int) -> list[list[str]]:
         if len(row) != width:
             raise ProtocolError(f"checkpoint entry of {len(row)} fields instead of {width}: {' '.join(row)[:80]!r}")
     return rows
-
-
-def _split(line: str, separator: str) -> tuple[str, str]:
-    key, _, value = line.partition(separator)
-    return key.strip(), value.strip()
 
 
 def _number(text: str, most: int, least: int = -(2**63)) -> int:

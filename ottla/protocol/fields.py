@@ -21,6 +21,7 @@ UUID_SIZE = 16
 MAX_STRING_BYTES = 0x7FFF
 """Limit of any string in any version. Kafka refuses to read or write a longer one, even with a compact length."""
 MAX_TAGS = 64
+"""Most tagged fields that one struct may carry."""
 
 T = TypeVar("T")
 

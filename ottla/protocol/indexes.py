@@ -41,16 +41,6 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
-def pack_offset_entry(entry: OffsetEntry) -> bytes:
-    """Return an entry's 8 bytes."""
-    return OFFSET_ENTRY.pack(*entry)
-
-
-def pack_time_entry(entry: TimeEntry) -> bytes:
-    """Return an entry's 12 bytes."""
-    return TIME_ENTRY.pack(*entry)
-
-
 def pack_aborted_txn(entry: AbortedTxn) -> bytes:
     """Return an entry's 34 bytes."""
     return TXN_ENTRY.pack(TXN_VERSION, *entry)

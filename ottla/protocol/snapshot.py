@@ -40,19 +40,18 @@ class ProducerEntry(NamedTuple):
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """Return the content of a snapshot file. A file without entries is valid."""
-    body = b"".join(starmap(_ENTRY.pack, entries))
-    count = len(body) // _ENTRY.size
-    return _HEAD.pack(VERSION, crc32c(body, _crc_of(count)), count) + body
+    known = list(entries)
+    encoder = SnapshotEncoder(len(known))
+    body = encoder.encode(known)
+    return encoder.head() + body
 
 
 class SnapshotEncoder:
     """Encoder of a snapshot file of `count` entries in parts. The file is the head, known last, and then the parts."""
 
-    __slots__ = ("_count", "_crc")
-
     def __init__(self, count: int) -> None:
         self._count = count
-        self._crc = _crc_of(count)
+        self._crc: int = crc32c(_HEAD.pack(VERSION, 0, count)[_CRC_FROM:])
 
     def encode(self, entries: Iterable[ProducerEntry]) -> bytes:
         """Return the bytes of the next entries."""
@@ -65,15 +64,8 @@ class SnapshotEncoder:
         return _HEAD.pack(VERSION, self._crc, self._count)
 
 
-def _crc_of(count: int) -> int:
-    crc: int = crc32c(_HEAD.pack(VERSION, 0, count)[_CRC_FROM:])
-    return crc
-
-
 class SnapshotDecoder:
     """Decoder of a snapshot file in parts. Use the entries only after `finish` has checked the CRC."""
-
-    __slots__ = ("_crc", "_expected_crc")
 
     def __init__(self, head: Buffer, size_bytes: int) -> None:
         """`head` is the first `HEAD_BYTES` of a file of `size_bytes`. Raises ProtocolError if they do not fit."""
@@ -84,7 +76,7 @@ class SnapshotDecoder:
             raise ProtocolError(f"producer snapshot has version {version}, not {VERSION}")
         if count < 0 or size_bytes != HEAD_BYTES + count * ENTRY_BYTES:
             raise ProtocolError(f"producer snapshot of {size_bytes} bytes cannot hold {count} entries")
-        self._crc = _crc_of(count)
+        self._crc: int = crc32c(bytes(head)[_CRC_FROM:HEAD_BYTES])
 
     def decode(self, part: Buffer) -> list[ProducerEntry]:
         """Return the next entries, from a part of whole entries. Raises ProtocolError if the last is cut short."""

@@ -5,7 +5,7 @@ It builds the same bytes as `build_batch` of records without key, headers and ti
 
 from collections.abc import Iterable
 
-from ottla.protocol.batch_header import MAGIC, BatchHeader, assemble
+from ottla.protocol.batch_header import AFTER_CRC, build_with_crc
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from ottla.protocol.varints import write_varint
 
@@ -47,19 +47,6 @@ class ValuesBatch:
         self, *, timestamp_ms: int, base_offset: int = 0, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH
     ) -> bytearray:
         """Return the batch."""
-        header = BatchHeader(
-            base_offset=base_offset,
-            batch_length=0,
-            partition_leader_epoch=partition_leader_epoch,
-            magic=MAGIC,
-            crc=0,
-            attributes=0,
-            last_offset_delta=max(0, self.count - 1),
-            base_timestamp=timestamp_ms,
-            max_timestamp=timestamp_ms,
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=NO_PRODUCER_EPOCH,
-            base_sequence=NO_SEQUENCE,
-            record_count=self.count,
-        )
-        return assemble(header, self._payload)
+        producer = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+        header = AFTER_CRC.pack(0, max(0, self.count - 1), timestamp_ms, timestamp_ms, *producer, self.count)
+        return build_with_crc(header + self._payload, partition_leader_epoch, base_offset)

@@ -179,7 +179,7 @@ def walk_slice(raw: Buffer, at: int, first: int, end_index: int) -> Slice:
         x = raw[at + 1]  # after the attributes, which have no meaning yet
         at += 2
         if x > 127:
-            x, at = _timestamp_delta(raw, at - 1)
+            x, at = read_unsigned_varint(raw, at - 1, MAX_VARLONG_SIZE)
         if x & 1:
             x = -x - 1
         if x > high:
@@ -229,10 +229,6 @@ def walk_slice(raw: Buffer, at: int, first: int, end_index: int) -> Slice:
         if at != stop:
             raise ProtocolError(f"record {index} is not as long as its fields")
     return at, end_index, high, low, first_null_key, 0, 0
-
-
-def _timestamp_delta(raw: Buffer, at: int) -> tuple[int, int]:
-    return read_unsigned_varint(raw, at, MAX_VARLONG_SIZE)
 
 
 def _count_headers(raw: Buffer, at: int, stop: int) -> tuple[int, int]:

@@ -27,8 +27,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.fields import MAX_STRING_BYTES
-from ottla.protocol.requests.frames import MAX_TAGS
+from ottla.protocol.fields import MAX_STRING_BYTES, MAX_TAGS
 from ottla.protocol.steps import ENTRY_US, Steps
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
@@ -59,16 +58,32 @@ _REFUSALS: Final = (IndexError, StructError, UnicodeDecodeError, ProtocolError)
 
 def compile_reader(message_class: Any, version: int, *, flexible: bool, max_entries: int | None = None) -> Reader:
     """Return the strict reader of `message_class` (one of kafka-python's ApiMessage classes) in `version`."""
-    return _Generator(message_class.__name__, version, flexible, max_entries, stepped=False).reader(message_class)
+    generator = _Generator(message_class.__name__, version, flexible, max_entries, stepped=False)
+    walk: Reader = generator.compile(message_class)
+
+    def read(body: bytes) -> tuple[Any, int]:
+        try:
+            return walk(body)
+        except _REFUSALS as error:
+            raise generator.to_protocol_error(error, body) from None
+
+    return read
 
 
 def compile_stepped_reader(
     message_class: Any, version: int, *, flexible: bool, max_entries: int | None
 ) -> SteppedReader:
     """Return the reader of `compile_reader` in steps, for large bodies."""
-    return _Generator(message_class.__name__, version, flexible, max_entries, stepped=True).stepped_reader(
-        message_class
-    )
+    generator = _Generator(message_class.__name__, version, flexible, max_entries, stepped=True)
+    walk: SteppedReader = generator.compile(message_class)
+
+    def read(body: bytes) -> Steps[tuple[Any, int, int]]:
+        try:
+            return (yield from walk(body))
+        except _REFUSALS as error:
+            raise generator.to_protocol_error(error, body) from None
+
+    return read
 
 
 def _fail(what: str, position: int) -> NoReturn:
@@ -107,38 +122,14 @@ class _Generator:
             "bits": _bits,
         }
 
-    def reader(self, message_class: Any) -> Reader:
-        walk: Reader = self._compile(message_class)
-        to_protocol_error = self._to_protocol_error
-
-        def read(body: bytes) -> tuple[Any, int]:
-            try:
-                return walk(body)
-            except _REFUSALS as error:
-                raise to_protocol_error(error, body) from None
-
-        return read
-
-    def stepped_reader(self, message_class: Any) -> SteppedReader:
-        walk: SteppedReader = self._compile(message_class)
-        to_protocol_error = self._to_protocol_error
-
-        def read(body: bytes) -> Steps[tuple[Any, int, int]]:
-            try:
-                return (yield from walk(body))
-            except _REFUSALS as error:
-                raise to_protocol_error(error, body) from None
-
-        return read
-
-    def _to_protocol_error(self, error: Exception, body: bytes) -> ProtocolError:
+    def to_protocol_error(self, error: Exception, body: bytes) -> ProtocolError:
         if isinstance(error, (IndexError, StructError)):
             return ProtocolError(f"{self._name}: cut short, {len(body)} bytes")
         if isinstance(error, UnicodeDecodeError):
             return ProtocolError(f"{self._name}: a string is not UTF-8")
         return ProtocolError(f"{self._name}: {error}")
 
-    def _compile(self, message_class: Any) -> Any:
+    def compile(self, message_class: Any) -> Any:
         self._lines = ["def walk(data):", "    end = len(data)", "    pos = 0", f"    left = {self._max_entries}"]
         if self._stepped:
             self._emit(1, "passed = 0")

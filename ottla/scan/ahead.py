@@ -21,7 +21,7 @@ class Source(Protocol):
 
     size_bytes: int
 
-    def fetch(self, size: int, position: int) -> bytes:
+    def read(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes at `position`; fewer at the end of the file. Raises OSError."""
         ...
 
@@ -60,7 +60,7 @@ class ReadAhead:
         at = position - self._start
         if at >= 0 and at + size <= len(self._window):
             return bytes(self._window[at : at + size])
-        return self._opened.result().fetch(size, position)
+        return self._opened.result().read(size, position)
 
     def close(self) -> None:
         """Cancel the fetches that have not begun, and drop the results of the others."""
@@ -83,12 +83,12 @@ class ReadAhead:
         self._next = max(position + needed, self._window_end(position))
         size = self._next - position
         self._start_read(source)
-        self._start, self._window = position, memoryview(source.fetch(size, position))
+        self._start, self._window = position, memoryview(source.read(size, position))
 
     def _start_read(self, source: Source) -> None:
         while len(self._coming) < WINDOWS_AHEAD and self._next < self._end:
             end = self._window_end(self._next)
-            self._coming.append((self._next, pool().submit(source.fetch, end - self._next, self._next)))
+            self._coming.append((self._next, pool().submit(source.read, end - self._next, self._next)))
             self._next = end
 
     def _window_end(self, start: int) -> int:
@@ -101,7 +101,7 @@ class ReadAhead:
             self._opened.set_exception(error)
             raise
         self._opened.set_result(source)
-        return source.fetch(size, position)
+        return source.read(size, position)
 
 
 def pool() -> ThreadPoolExecutor:

@@ -142,16 +142,7 @@ class SegmentReader:
     def _walk(self, piece: SegmentPiece, next_offset: int) -> Iterator[Chunk]:
         self._base, self._filled, at = piece.start, 0, 0
         while self._base + at < piece.end:
-            count, stopped, why, after = headers.walk_headers(
-                self._buffer,
-                at,
-                self._filled,
-                piece.file_bytes - self._base,
-                piece.end - self._base,
-                next_offset,
-                piece.offset_limit,
-                self._rows,
-            )
+            count, stopped, why, after = headers.walk_headers(*self._arguments(piece, at, next_offset))
             rows = self._rows[:count]
             broken = self._first_bad_crc(rows) if self._check_crc else count
             if broken:
@@ -179,30 +170,26 @@ class SegmentReader:
             elif why not in (headers.CUT, headers.FULL):
                 at = self._skip(piece, at, next_offset, headers.REASONS[why])
 
+    def _arguments(
+        self, piece: SegmentPiece, at: int, next_offset: int
+    ) -> tuple[Bytes, int, int, int, int, int, int, Longs]:
+        """Return the arguments of both walks."""
+        to_file_end, stop = piece.file_bytes - self._base, piece.end - self._base
+        return self._buffer, at, self._filled, to_file_end, stop, next_offset, piece.offset_limit, self._rows
+
     def _is_legacy(self, at: int) -> bool:
         return read_legacy_header(self._buffer.data[: self._filled], at) is not None
 
     def _walk_legacy(self, piece: SegmentPiece, at: int, next_offset: int) -> Generator[Chunk, None, tuple[int, int]]:
         """Yield the messages of magic 0 and 1 from `at` on. Return the position to continue at and the next offset."""
-        walked = walk_messages(
-            self._buffer,
-            at,
-            self._filled,
-            piece.file_bytes - self._base,
-            piece.end - self._base,
-            next_offset,
-            piece.offset_limit,
-            self._rows,
-            self._check_crc,
-        )
+        walked = walk_messages(*self._arguments(piece, at, next_offset), self._check_crc)
         if walked.read:
             yield Chunk(self._buffer, self._rows[: walked.read], self._base, is_legacy=True)
         at, next_offset = walked.at, walked.next_offset
         if walked.cut:
             at = self._refill(piece, at)
         elif walked.wrong is not None:
-            own_end = None if walked.end < 0 else walked.end
-            at = self._skip(piece, at, next_offset, walked.wrong, own_end=own_end)
+            at = self._skip(piece, at, next_offset, walked.wrong, own_end=walked.end)
         return at, next_offset
 
     def _refill(self, piece: SegmentPiece, at: int) -> int:
@@ -238,15 +225,7 @@ class SegmentReader:
                 return index
         return len(columns)
 
-    def _skip(
-        self,
-        piece: SegmentPiece,
-        at: int,
-        next_offset: int,
-        reason: str,
-        *,
-        own_end: int | None = None,
-    ) -> int:
+    def _skip(self, piece: SegmentPiece, at: int, next_offset: int, reason: str, *, own_end: int | None = None) -> int:
         """Log the damage at `at`, empty the buffer and return the buffer position to continue at.
 
         `own_end`: end of the broken batch by its own length. If a sound batch starts there, only this batch is lost.

@@ -35,8 +35,6 @@ class BatchTooLarge(DamagedSegment):
 class DamageLog:
     """Collects the damage that one scan finds. In mode `fail` the first damage raises DamagedSegment."""
 
-    __slots__ = ("found", "mode", "torn")
-
     def __init__(self, mode: str) -> None:
         self.mode = mode
         self.found: list[Damage] = []

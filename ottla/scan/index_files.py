@@ -4,7 +4,7 @@ Sources: `org.apache.kafka.storage.internals.log.OffsetIndex`, `TimeIndex`, `Tra
 Offset and time index are preallocated: zeros, or bytes of an earlier use of the file, follow their entries.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,13 +62,12 @@ class Entries(NamedTuple):
 
 def offset_entries(content: bytes, base_offset: int) -> Entries:
     """Return rows (offset, position) of an offset index."""
-    table = _whole(content, _OFFSET_ENTRY)
-    rows = np.stack([table["offset"].astype(np.int64), table["position"].astype(np.int64)], axis=1)
+    rows = _columns(_whole(content, _OFFSET_ENTRY), ("offset", "position"))
     ascends = np.ones(len(rows), dtype=bool)
     ascends[1:] = (rows[1:, 0] > rows[:-1, 0]) & (rows[1:, 1] > rows[:-1, 1])
     if len(rows):
         ascends[0] = rows[0].min() >= 0 and bool(rows[0].any())
-    return _cut_at_descent(content, rows, ascends, base_offset, _OFFSET_ENTRY.itemsize, 0)
+    return _cut_at_descent(content, rows, ascends, base_offset, _OFFSET_ENTRY.itemsize)
 
 
 def batch_positions(segment_path: str, base_offset: int, size_bytes: int) -> Longs:
@@ -77,26 +76,25 @@ def batch_positions(segment_path: str, base_offset: int, size_bytes: int) -> Lon
     As in Kafka, bytes after the entries (zeros, or leftovers of a crash) and positions from `size_bytes` on are
     ignored. The caller checks that batches start at the positions. Raises OSError.
     """
-    content = read_sibling(segment_path, ".index")
+    content = storage.read_if_there(storage.with_suffix(segment_path, ".index"))
     rows = offset_entries(content or b"", base_offset).rows
     return rows[: np.searchsorted(rows[:, 1], size_bytes)]
 
 
 def time_entries(content: bytes, base_offset: int) -> Entries:
     """Return rows (offset, timestamp in ms) of a time index."""
-    table = _whole(content, _TIME_ENTRY)
-    rows = np.stack([table["offset"].astype(np.int64), table["timestamp"].astype(np.int64)], axis=1)
+    rows = _columns(_whole(content, _TIME_ENTRY), ("offset", "timestamp"))
     ascends = np.ones(len(rows), dtype=bool)
     ascends[1:] = (rows[1:, 0] >= rows[:-1, 0]) & (rows[1:, 1] > rows[:-1, 1])
     if len(rows):
         ascends[0] = rows[0, 0] >= 0 and bool(rows[0].any())
-    return _cut_at_descent(content, rows, ascends, base_offset, _TIME_ENTRY.itemsize, 0)
+    return _cut_at_descent(content, rows, ascends, base_offset, _TIME_ENTRY.itemsize)
 
 
 def aborted_entries(content: bytes) -> Entries:
     """Return rows (marker offset, producer id, first offset, last stable offset) of a transaction index."""
     table = _whole(content, _ABORTED_ENTRY)
-    rows = np.stack([table[name].astype(np.int64) for name in ("marker", "producer_id", "first", "stable")], axis=1)
+    rows = _columns(table, ("marker", "producer_id", "first", "stable"))
     sound = table["version"] == TXN_VERSION
     sound &= (rows[:, 2] >= 0) & (rows[:, 2] <= rows[:, 0])
     sound[1:] &= rows[1:, 0] > rows[:-1, 0]
@@ -122,15 +120,7 @@ def snapshot_entries(content: bytes) -> Entries:
     if len(content) != _SNAPSHOT_HEAD.itemsize + int(head["count"]) * _SNAPSHOT_ENTRY.itemsize:
         return Entries(none, len(content), f"{head['count']} entries do not fit its size", 6)
     table = np.frombuffer(content, _SNAPSHOT_ENTRY, offset=_SNAPSHOT_HEAD.itemsize)
-    return Entries(np.stack([table[name].astype(np.int64) for name in _SNAPSHOT_COLUMNS], axis=1), len(content))
-
-
-def read_sibling(segment_path: str, suffix: str) -> bytes | None:
-    """Return the content of the segment's file with `suffix`, None without the file. Raises OSError."""
-    try:
-        return storage.read(storage.with_suffix(segment_path, suffix))
-    except FileNotFoundError:
-        return None
+    return Entries(_columns(table, _SNAPSHOT_COLUMNS), len(content))
 
 
 def _whole(content: bytes, entry: npt.DTypeLike) -> Table:
@@ -138,14 +128,16 @@ def _whole(content: bytes, entry: npt.DTypeLike) -> Table:
     return np.frombuffer(content[: len(content) - len(content) % size], entry)
 
 
-def _cut_at_descent(
-    content: bytes, rows: Longs, ascends: npt.NDArray[np.bool_], base: int, entry_size: int, column: int
-) -> Entries:
+def _columns(table: Table, names: Sequence[str]) -> Longs:
+    return np.stack([table[name].astype(np.int64) for name in names], axis=1)
+
+
+def _cut_at_descent(content: bytes, rows: Longs, ascends: npt.NDArray[np.bool_], base: int, entry_size: int) -> Entries:
     """Return the entries before the first that does not ascend, with a fault if nonzero bytes follow them."""
     stops = np.flatnonzero(~ascends)
     count = int(stops[0]) if len(stops) else len(rows)
     kept = rows[:count].copy()
-    kept[:, column] += base
+    kept[:, 0] += base
     at = count * entry_size
     if np.frombuffer(content, np.uint8)[at:].any():
         return Entries(kept, len(content), "the entry is out of order, or cut short", at)

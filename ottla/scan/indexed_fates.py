@@ -4,6 +4,8 @@ Ottla relies on the files that a starting broker relies on (`LogLoader`): those 
 point, and a snapshot there. A machine's crash may cut only the batches after the snapshot, and these are walked.
 """
 
+from contextlib import closing
+
 import numpy as np
 
 from ottla.scan import headers, states, storage
@@ -53,11 +55,9 @@ def snapshot_offset(path: str) -> int:
 
 def read_snapshot(path: str) -> Longs | None:
     """Return a snapshot's entries for `states.from_snapshot`; None if it is damaged, or retention has deleted it."""
-    try:
-        found = snapshot_entries(storage.read(path))
-    except FileNotFoundError:
-        return None
-    return None if found.fault else found.rows
+    content = storage.read_if_there(path)
+    found = None if content is None else snapshot_entries(content)
+    return None if found is None or found.fault else found.rows
 
 
 def _newest_states(log: PartitionLog) -> States | None:
@@ -124,12 +124,9 @@ def _position_of(segment: SegmentFile, offset: int, recovery_point: int) -> int 
     position = 0
     if len(entries):
         last_offset, named = map(int, entries[-1])
-        file = storage.open_file(segment.path)
-        try:
+        with closing(storage.open_file(segment.path)) as file:
             if is_batch_start(file, named, last_offset):
                 position = named
-        finally:
-            file.close()
     pieces = cut_segment(segment, segment.size_bytes + 1, recovery_point)
     for piece in pieces:
         for chunk in SegmentReader(DamageLog(REPORT), check_crc=False).chunks(piece._replace(start=position)):

@@ -19,7 +19,7 @@ class Walked(NamedTuple):
     """Result of a walk over messages: `read` rows, and the position `at` where the walk ended.
 
     `cut`: the message at `at` is not wholly in the buffer. `wrong`: the reason why the bytes at `at` cannot be read.
-    `end`: the end of a broken message by its own length, or -1.
+    `end`: the end of a broken message by its own length, None if that is unknown.
     """
 
     read: int
@@ -27,7 +27,7 @@ class Walked(NamedTuple):
     next_offset: int
     cut: bool = False
     wrong: str | None = None
-    end: int = -1
+    end: int | None = None
 
 
 def walk_messages(

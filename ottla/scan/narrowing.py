@@ -6,6 +6,7 @@ checked against the batch at that position. This module imports little, because 
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def _narrowed_piece(piece: "SegmentPiece", read_filter: "ReadFilter") -> "Segmen
         file = storage.open_file(piece.path)
     except FileNotFoundError:
         return piece
-    try:
+    with closing(file):
         last_offsets = entries[:, 0]
 
         def position(index: int, otherwise: int) -> int:
@@ -56,8 +57,6 @@ def _narrowed_piece(piece: "SegmentPiece", read_filter: "ReadFilter") -> "Segmen
         start = position(before, piece.start) if before >= 0 else piece.start
         end = position(after, piece.end) if after < len(entries) else piece.end
         return piece._replace(start=start, end=max(start, end))
-    finally:
-        file.close()
 
 
 def not_before(segments: Sequence[SegmentFile], time_ms: int) -> list[SegmentFile]:

@@ -6,14 +6,8 @@ import importlib.util
 import platform
 import sys
 
-# Module -> the distribution that has it.
-MODULES = {
-    "numpy": "numpy",
-    "pyarrow": "pyarrow",
-    "numba": "numba",
-    "crc32c": "crc32c",
-    "cramjam": "cramjam",
-}
+# Modules, which are named like their distributions.
+MODULES = ("numpy", "pyarrow", "numba", "crc32c", "cramjam")
 
 
 class WorkerLacks(Exception):
@@ -23,7 +17,7 @@ class WorkerLacks(Exception):
 @functools.cache
 def lacking() -> tuple[str, ...]:
     """Return the distributions that this Python lacks."""
-    return tuple(name for module, name in MODULES.items() if importlib.util.find_spec(module) is None)
+    return tuple(module for module in MODULES if importlib.util.find_spec(module) is None)
 
 
 def check_worker() -> None:

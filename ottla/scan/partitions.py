@@ -76,14 +76,6 @@ def scan_partition(log: PartitionLog, *, on_damage: str, check_crc: bool) -> Par
     return merge_partition(log, ranges)
 
 
-def scan_partitions(
-    logs: Sequence[PartitionLog], *, on_damage: str, check_crc: bool, threads: int
-) -> list[PartitionFates]:
-    """Return the fates of partitions, from scans in `threads` threads (the kernels and reads release the GIL)."""
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda log: scan_partition(log, on_damage=on_damage, check_crc=check_crc), logs))
-
-
 def visible_partitions(
     logs: Sequence[PartitionLog], *, on_damage: str, verify: bool, threads: int
 ) -> list[PartitionFates]:

@@ -5,6 +5,7 @@ damaged index only reduces parallelism.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -127,8 +128,7 @@ def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
     entries = entries[: np.searchsorted(2 * entries[:, 1], 2 * segment.size_bytes - target_bytes, side="right")]
     cuts: list[int] = []
     at = int(np.searchsorted(entries[:, 1], target_bytes))
-    file = storage.open_file(segment.path)
-    try:
+    with closing(storage.open_file(segment.path)) as file:
         while at < len(entries):
             last_offset, position = map(int, entries[at])
             if is_batch_start(file, position, last_offset):
@@ -136,8 +136,6 @@ def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
                 at = int(np.searchsorted(entries[:, 1], position + target_bytes))
             else:
                 at += 1
-    finally:
-        file.close()
     return cuts
 
 

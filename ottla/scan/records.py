@@ -24,40 +24,7 @@ from ottla.scan.ranges import LogRange
 _RECORD_COST_BYTES = 256
 _SCRATCH_BYTES = 8 * 1024 * 1024
 # A scratch buffer that grew beyond this for one batch is not kept.
-_KEPT_SCRATCH_BYTES = 32 * 1024 * 1024
-
-
-class Scratch:
-    """A buffer for decompressed record sections, one after the other."""
-
-    def __init__(self) -> None:
-        self.buffer: Bytes = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
-        self.filled = 0
-
-    def clear(self) -> None:
-        """Remove the content."""
-        self.filled = 0
-        if len(self.buffer) > _KEPT_SCRATCH_BYTES:
-            self.buffer = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
-
-    def add(self, compression: int, payload: memoryview) -> tuple[int, int]:
-        """Decompress `payload` after the content so far and return (start, end). Raises ProtocolError, TooLarge."""
-        start = self.filled
-        size = first_size(payload, compression, READ_LIMIT_BYTES)
-        while True:
-            self._make_room(size)
-            room = min(len(self.buffer) - start, READ_LIMIT_BYTES)
-            written = decompress_into(payload, compression, self.buffer[start : start + room].data)
-            if written is not None:
-                self.filled += written
-                return start, self.filled
-            size = larger_size(payload, compression, room, READ_LIMIT_BYTES)
-
-    def _make_room(self, size: int) -> None:
-        if self.filled + size > len(self.buffer):
-            grown = np.empty(self.filled + size, dtype=np.uint8)
-            grown[: self.filled] = self.buffer[: self.filled]
-            self.buffer = grown
+_KEPT_BYTES = 32 * 1024 * 1024
 
 
 class Visibility(NamedTuple):
@@ -148,7 +115,7 @@ class RecordScan:
         self._columns = ColumnBuilder(schema)
         self._selected = headers.header_rows(ROWS_PER_CHUNK)
         self._sections: Longs = np.empty((ROWS_PER_CHUNK, 2), dtype=np.int64)
-        self._scratch = Scratch()
+        self._scratch = _Scratch()
 
     def read(
         self, part: LogRange, visible: Visibility, read_filter: ReadFilter = EVERYTHING
@@ -248,3 +215,36 @@ class RecordScan:
         self._log.add(
             Damage(piece.path, position, end, f"{error} (batch at offset {offset})", isinstance(error, TooLarge))
         )
+
+
+class _Scratch:
+    """Decompressed record sections, one after the other."""
+
+    def __init__(self) -> None:
+        self.buffer: Bytes = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
+        self.filled = 0
+
+    def clear(self) -> None:
+        """Remove the content."""
+        self.filled = 0
+        if len(self.buffer) > _KEPT_BYTES:
+            self.buffer = np.empty(_SCRATCH_BYTES, dtype=np.uint8)
+
+    def add(self, compression: int, payload: memoryview) -> tuple[int, int]:
+        """Decompress `payload` after the content so far and return (start, end). Raises ProtocolError, TooLarge."""
+        start = self.filled
+        size = first_size(payload, compression, READ_LIMIT_BYTES)
+        while True:
+            self._make_room(size)
+            room = min(len(self.buffer) - start, READ_LIMIT_BYTES)
+            written = decompress_into(payload, compression, self.buffer[start : start + room].data)
+            if written is not None:
+                self.filled += written
+                return start, self.filled
+            size = larger_size(payload, compression, room, READ_LIMIT_BYTES)
+
+    def _make_room(self, size: int) -> None:
+        if self.filled + size > len(self.buffer):
+            grown = np.empty(self.filled + size, dtype=np.uint8)
+            grown[: self.filled] = self.buffer[: self.filled]
+            self.buffer = grown

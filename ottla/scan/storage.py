@@ -165,7 +165,7 @@ def read(path: str) -> bytes:
         most_bytes = files.limit_of(name_of(path))
         if remote.size_bytes > most_bytes:
             raise files.too_large(hide_secrets(path), remote.size_bytes, most_bytes)
-        return remote.fetch(remote.size_bytes, 0)
+        return remote.read(remote.size_bytes, 0)
     return files.read(path)
 
 
@@ -276,16 +276,13 @@ class _RemoteFile:
         self._file = translate_errors(path, lambda: filesystem.open_input_file(place))
         self.size_bytes: int = translate_errors(path, self._file.size)
 
-    def fetch(self, size: int, position: int) -> bytes:
+    def read(self, size: int, position: int) -> bytes:
         size = max(0, min(size, self.size_bytes - position))
         content: bytes = translate_errors(self._path, lambda: self._file.read_at(size, position)) if size else b""
         return content
 
-    def read(self, size: int, position: int) -> bytes:
-        return self.fetch(size, position)
-
     def read_into(self, view: memoryview, position: int) -> int:
-        content = self.fetch(len(view), position)
+        content = self.read(len(view), position)
         view[: len(content)] = content
         return len(content)
 

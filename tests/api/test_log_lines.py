@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from ottla.broker.log_limiter import LOG_AGAIN_MS
-from ottla.broker.non_kafka import NonKafkaClients
+from ottla.broker.log_limiter import LOG_AGAIN_MS, LogLimiter
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.wire import message
@@ -230,9 +229,9 @@ def test_a_non_kafka_client_is_logged_once_a_minute(broker, new_lines):
 
 
 def test_each_problem_of_an_address_is_logged():
-    clients = NonKafkaClients()
-    assert clients.is_log_due("1", "TLS", 0.0) and clients.is_log_due("1", "HTTP", 0.0)
-    assert clients.is_log_due("2", "TLS", 0.0) and not clients.is_log_due("2", "TLS", 1.0)
+    clients = LogLimiter()
+    assert clients.count(("1", "TLS"), 0.0) and clients.count(("1", "HTTP"), 0.0)
+    assert clients.count(("2", "TLS"), 0.0) and not clients.count(("2", "TLS"), 1.0)
 
 
 def test_recovery_after_a_crash_is_logged_and_a_clean_load_is_not(tmp_path, new_lines):
@@ -245,7 +244,7 @@ def test_recovery_after_a_crash_is_logged_and_a_clean_load_is_not(tmp_path, new_
     made = new_log(disk, directory, LogConfig(), 0, 0)
     made.segments.close()
     (tmp_path / "00000000000000000000.log").write_bytes(build_batch([(b"k", b"v")]))
-    start = Start(0, 0, False, False, 0, 86_400_000)
+    start = Start(0, 0, False, False, 0)
     load_log(disk, directory, LogConfig(), start).segments.close()
     assert new_lines() == [f"{directory}: recovering 1 of 1 segments, from offset 0 on"]
     load_log(disk, directory, LogConfig(), start._replace(clean=True)).segments.close()

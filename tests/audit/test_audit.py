@@ -161,12 +161,12 @@ def test_a_high_watermark_below_the_log_end_cuts_nothing(run_audit, write_log):
 
 
 def test_since_leaves_out_segments_that_a_snapshot_replaces(run_audit, write_log):
-    from ottla.protocol.indexes import TimeEntry, pack_time_entry
+    from ottla.protocol.indexes import TIME_ENTRY
     from ottla.protocol.snapshot import encode_snapshot
 
     log = write_log()
     log.data(2, timestamp_ms=1_000)
-    log.path.with_suffix(".timeindex").write_bytes(pack_time_entry(TimeEntry(1_000, 1)))
+    log.path.with_suffix(".timeindex").write_bytes(TIME_ENTRY.pack(1_000, 1))
     log.roll()
     (log.folder / f"{2:020d}.snapshot").write_bytes(encode_snapshot([]))
     log.data(3, timestamp_ms=5_000)
@@ -406,13 +406,13 @@ def test_executor_reports_a_missing_module_in_one_line(monkeypatch):
     from ottla.scan import needs
     from ottla.scan.ranges import LogRange
 
-    monkeypatch.setattr(needs, "MODULES", {**needs.MODULES, "no_such_module": "no-such-thing"})
+    monkeypatch.setattr(needs, "MODULES", (*needs.MODULES, "no_such_module"))
     needs.lacking.cache_clear()
     try:
         result = scan(Work(LogRange(0, 0, "ledger", 0, 0, ()), Settings((), 0, None, 0, None), None, 0))
     finally:
         needs.lacking.cache_clear()
-    assert re.search(r"lacks no-such-thing: pip install 'ottla\[spark\]'", result.error)
+    assert re.search(r"lacks no_such_module: pip install 'ottla\[spark\]'", result.error)
     assert "\n" not in result.error
 
 

@@ -7,7 +7,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from ottla.audit.topics import Topics, read_topics
 from ottla.protocol.batch import build_record_batch
 from ottla.protocol.batch_header import assign_offsets
-from ottla.protocol.indexes import OffsetEntry, pack_offset_entry
+from ottla.protocol.indexes import OFFSET_ENTRY
 from ottla.protocol.internal_topics.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
@@ -70,7 +70,7 @@ def test_segment_batches_covered_by_a_snapshot_are_not_read(tmp_path):
     folder = tmp_path / "__cluster_metadata-0"
     positions = write(folder, f"{0:020d}.log", RECORDS)
     write(folder, f"{4:020d}-{1:010d}.checkpoint", RECORDS[:4])
-    (folder / f"{0:020d}.index").write_bytes(pack_offset_entry(OffsetEntry(3, positions[3])))
+    (folder / f"{0:020d}.index").write_bytes(OFFSET_ENTRY.pack(3, positions[3]))
     whole = bytearray((folder / f"{0:020d}.log").read_bytes())
     whole[positions[1] + 16] = 9  # broken, and nobody has to look at it
     (folder / f"{0:020d}.log").write_bytes(whole)

@@ -99,9 +99,9 @@ def test_alert_once_prints_the_same_with_and_without_spark(reference, capsys):
 
 
 def test_an_audit_without_the_libraries_of_its_extra_names_the_extra(reference):
-    lacking = "import ottla.scan.needs as needs; needs.MODULES['no_such_module'] = 'no-such-thing'; "
+    lacking = "import ottla.scan.needs as needs; needs.MODULES += ('no_such_module',); "
     done = run(lacking + COMMAND, "audit", reference("clean"))
-    told = "ottla audit: the audit needs no-such-thing: pip install 'ottla[audit]', or '.[audit]' in a checkout\n"
+    told = "ottla audit: the audit needs no_such_module: pip install 'ottla[audit]', or '.[audit]' in a checkout\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
 
 

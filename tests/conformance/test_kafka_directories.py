@@ -21,8 +21,8 @@ from open_transactions import Client
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.internal_topics.metadata_records import format_uuid
 from ottla.protocol.requests import codec
 from tests.thread_broker import ThreadBroker
 
@@ -217,7 +217,7 @@ def test_configs_and_ids_are_those_of_the_metadata(directory):
         }
         for name, topic in topics.items():
             written = (directory / f"{name}-0" / "partition.metadata").read_text()
-            assert written.endswith(f"topic_id: {format_uuid(topic.topic_id)}")
+            assert written.endswith(f"topic_id: {encode_id(topic.topic_id)}")
         assert served.server.broker.cluster.image.next_producer_id == 1000
 
 

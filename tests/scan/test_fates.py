@@ -9,7 +9,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.scan.listing import list_partitions
-from ottla.scan.partitions import merge_partition, scan_partitions, visible_partitions
+from ottla.scan.partitions import merge_partition, scan_partition, visible_partitions
 from ottla.scan.ranges import cut_partition
 from ottla.scan.walk import range_fates
 from tests.scan.entering import entering_ranges
@@ -22,7 +22,7 @@ def scan(root):
     return dict(
         zip(
             [log.name for log in logs],
-            scan_partitions(logs, on_damage="fail", check_crc=True, threads=2),
+            [scan_partition(log, on_damage="fail", check_crc=True) for log in logs],
             strict=True,
         )
     )

@@ -96,14 +96,14 @@ def test_filters_and_times_read_the_indexes_of_the_remote_directory(reference, b
 def fetches(monkeypatch):
     """Record (name, size, position) of every fetch from a remote file."""
     seen = []
-    fetch = storage._RemoteFile.fetch
+    read = storage._RemoteFile.read
 
     def record(self, size, position):
-        content = fetch(self, size, position)
+        content = read(self, size, position)
         seen.append((storage.name_of(self._path), len(content), position))
         return content
 
-    monkeypatch.setattr(storage._RemoteFile, "fetch", record)
+    monkeypatch.setattr(storage._RemoteFile, "read", record)
     return seen
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from pyspark.sql import datasource as ds
 
-from ottla.protocol.indexes import OffsetEntry, TimeEntry, pack_offset_entry, pack_time_entry
+from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, TimeEntry
 from ottla.scan import schemas
 from ottla.spark_jobs.options import DataLost, OptionError, read_options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, narrow
@@ -36,10 +36,10 @@ def logs(write_log):
                 position = append(log, records, producer_id=batch % 4)
                 last = log.next_offset - 1
                 if batch % 5 == 4:
-                    index += pack_offset_entry(OffsetEntry(last - base, position))
+                    index += OFFSET_ENTRY.pack(last - base, position)
             log.path.with_suffix(".index").write_bytes(index)
             entry = TimeEntry(1000 + last, last - base)
-            log.path.with_suffix(".timeindex").write_bytes(pack_time_entry(entry))
+            log.path.with_suffix(".timeindex").write_bytes(TIME_ENTRY.pack(*entry))
     return write_log.root
 
 

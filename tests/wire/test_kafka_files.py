@@ -7,6 +7,7 @@ import pytest
 from ottla.protocol import batch as b
 from ottla.protocol import indexes, snapshot
 from ottla.protocol.batch_header import assign_offsets, crc_is_valid, iter_batches, read_header
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.internal_topics import metadata_records
 from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
@@ -90,8 +91,8 @@ def test_markers_are_built_byte_for_byte(kafka_directory):
 
 def test_indexes_are_written_again_byte_for_byte_but_for_the_zero_tail(kafka_directory):
     kinds = {
-        "*/*.index": (indexes.iter_offset_entries, indexes.pack_offset_entry),
-        "*/*.timeindex": (indexes.iter_time_entries, indexes.pack_time_entry),
+        "*/*.index": (indexes.iter_offset_entries, lambda entry: indexes.OFFSET_ENTRY.pack(*entry)),
+        "*/*.timeindex": (indexes.iter_time_entries, lambda entry: indexes.TIME_ENTRY.pack(*entry)),
         "*/*.txnindex": (indexes.iter_aborted_txns, indexes.pack_aborted_txn),
     }
     for pattern, (iterate, pack) in kinds.items():
@@ -172,5 +173,5 @@ def test_topic_ids_read_as_kafka_prints_them(kafka_directory):
     topics = [record for record in found if isinstance(record, metadata_records.TopicRecord)]
     assert len(topics) >= 10
     for topic in topics:
-        assert metadata_records.format_uuid(topic.topic_id) == printed[topic.name]
+        assert encode_id(topic.topic_id) == printed[topic.name]
         assert metadata_records.parse_uuid(printed[topic.name]) == topic.topic_id

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ottla.protocol import batch as b
 from ottla.protocol import indexes as ix
 from ottla.protocol import snapshot
 from ottla.protocol.batch_header import assign_offsets, read_header, set_append_time
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.internal_topics import metadata_records as m
 from ottla.protocol.internal_topics.offsets_records import (
     GroupMember,
@@ -63,8 +65,8 @@ def write(folder, batches):
         next_offset = header.next_offset
     stem = folder / f"{0:020d}"
     stem.with_suffix(".log").write_bytes(log)
-    stem.with_suffix(".index").write_bytes(b"".join(map(ix.pack_offset_entry, offsets)))
-    stem.with_suffix(".timeindex").write_bytes(b"".join(map(ix.pack_time_entry, times)))
+    stem.with_suffix(".index").write_bytes(b"".join(starmap(ix.OFFSET_ENTRY.pack, offsets)))
+    stem.with_suffix(".timeindex").write_bytes(b"".join(starmap(ix.TIME_ENTRY.pack, times)))
     return stem
 
 
@@ -128,7 +130,7 @@ def test_kafka_reads_our_offset_and_group_records(tmp_path):
     assert told.count('"group":"g","topic":"foo","partition":1') == 6
     assert told.count('"offset":42') == 6
     assert told.count('"leaderEpoch":5') == 3
-    assert f'"topicId":"{m.format_uuid(TOPIC_ID)}"' in told
+    assert f'"topicId":"{encode_id(TOPIC_ID)}"' in told
     assert told.count('"generation":7,"protocol":"range","leader":"m-1"') == 5
     assert told.count('"groupInstanceId":"still"') == 2
 

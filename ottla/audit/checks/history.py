@@ -122,23 +122,11 @@ class HistoryDecoder:
 
     def _add_decision(self, offset: int, transactional_id: str, state: TransactionValue) -> None:
         index = self._ids.setdefault(transactional_id, len(self._ids))
-        kind = 1 if state.status == PREPARE_COMMIT else 0
+        head = state.producer_id, state.producer_epoch, int(state.status == PREPARE_COMMIT), state.last_update_ms
         for topic, numbers in state.partitions or ():
             for number in numbers:
                 place = self._places.setdefault((topic, number), len(self._places))
-                self._rows.extend(
-                    (
-                        state.producer_id,
-                        state.producer_epoch,
-                        kind,
-                        state.last_update_ms,
-                        place,
-                        index,
-                        self._coordinator,
-                        offset,
-                        0,
-                    )
-                )
+                self._rows.extend((*head, place, index, self._coordinator, offset, 0))
 
     def result(self) -> RangeHistory:
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, DECISION_COLUMNS)

@@ -192,14 +192,15 @@ class IndexCheck:
         marker, producer_id, first, stable = entry
         expected = (row[events.ENDED_PRODUCER_ID], row[events.ENDED_FIRST_OFFSET], row[events.ENDED_LAST_STABLE_OFFSET])
         if expected[0] != producer_id:
-            text = f"the entry for the abort at offset {marker} names producer id {producer_id}, not {expected[0]}"
-            self._add(piece, ".txnindex", "error", marker, producer_id, at, text)
+            difference = f"names producer id {producer_id}, not {expected[0]}"
         elif first != expected[1] and not self._unprovable(first, expected[1]):
-            text = f"the entry for the abort at offset {marker} begins at {first}, the transaction at {expected[1]}"
-            self._add(piece, ".txnindex", "error", marker, producer_id, at, text)
+            difference = f"begins at {first}, the transaction at {expected[1]}"
         elif stable != expected[2] and not self._unprovable(stable, expected[2]):
-            text = f"the entry for the abort at offset {marker} has last stable offset {stable}, not {expected[2]}"
-            self._add(piece, ".txnindex", "error", marker, producer_id, at, text)
+            difference = f"has last stable offset {stable}, not {expected[2]}"
+        else:
+            return
+        text = f"the entry for the abort at offset {marker} {difference}"
+        self._add(piece, ".txnindex", "error", marker, producer_id, at, text)
 
     def _unprovable(self, stored: int, computed: int) -> bool:
         """Return whether deleted batches explain that a transaction seems to begin later than a file says.
@@ -296,21 +297,10 @@ class IndexCheck:
         if count > SHOWN_OF_A_FILE:
             text = f"more than {SHOWN_OF_A_FILE} differences, only these are shown"
             offset = position = producer_id = None
-        self.findings.append(
-            Finding(
-                "index",
-                severity,
-                self._part.topic,
-                self._part.number,
-                offset,
-                producer_id,
-                None,
-                f"{storage.name_of(file)}: {text}",
-                "nothing to do" if severity == "info" else REPAIR,
-                file,
-                position,
-            )
-        )
+        place = self._part.topic, self._part.number, offset, producer_id, None
+        action = "nothing to do" if severity == "info" else REPAIR
+        message = f"{storage.name_of(file)}: {text}"
+        self.findings.append(Finding("index", severity, *place, message, action, file, position))
 
 
 def _files_of(part: LogRange) -> Iterator[str]:

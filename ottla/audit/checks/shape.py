@@ -4,6 +4,7 @@ The model is effective throughput = N S / (N T_write + O_tx): N records of S byt
 record, O_tx for each transaction. A duration is the time from the first batch to the marker in one partition.
 """
 
+import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -43,16 +44,7 @@ class Shape(NamedTuple):
     data_bytes: int
 
     def plus(self, other: "Shape") -> "Shape":
-        return Shape(
-            self.grid + other.grid,
-            self.records + other.records,
-            self.committed + other.committed,
-            self.aborted + other.aborted,
-            self.committed_bytes + other.committed_bytes,
-            self.aborted_bytes + other.aborted_bytes,
-            self.marker_bytes + other.marker_bytes,
-            self.data_bytes + other.data_bytes,
-        )
+        return Shape(*map(operator.add, self, other))
 
 
 class Packed(NamedTuple):

@@ -34,6 +34,17 @@ SEGMENT = 6
 POSITION = 7
 DECISION = 8
 MARKER_COLUMNS = 9
+# The columns of `ended` that they are from, without DECISION.
+_ENDED_COLUMNS = [
+    events.ENDED_PRODUCER_ID,
+    events.ENDED_MARKER_EPOCH,
+    events.ENDED_FATE,
+    events.ENDED_END_MS,
+    events.ENDED_MARKER_OFFSET,
+    events.ENDED_FIRST_OFFSET,
+    events.ENDED_SEGMENT,
+    events.ENDED_POSITION,
+]
 
 # At most this many markers of a range are kept; more would not help.
 MOST_MARKERS = 10_000
@@ -337,21 +348,12 @@ class _TornFindings:
             action = f"end it as decided: {abort_command(self._part.place, open_from)}"
         else:
             action = "restore this partition from a replica, or correct the data of consumers by hand"
-        self.findings.append(
-            Finding(
-                "torn",
-                "error",
-                topic,
-                number,
-                open_from if open_from is not None else swallowed_from,
-                producer_id,
-                name,
-                f"torn: the coordinator decided {decided} for {name_producer(name, producer_id, epoch)} "
-                f"{at_time(int(decision[history.UPDATED_MS]))} and completed it; this partition has no such "
-                f"marker{state}",
-                action,
-            )
+        message = (
+            f"torn: the coordinator decided {decided} for {name_producer(name, producer_id, epoch)} "
+            f"{at_time(int(decision[history.UPDATED_MS]))} and completed it; this partition has no such marker{state}"
         )
+        offset = open_from if open_from is not None else swallowed_from
+        self.findings.append(Finding("torn", "error", topic, number, offset, producer_id, name, message, action))
 
     def add_without_decision(self, marker: Longs, until_ms: int) -> None:
         producer_id, epoch = int(marker[PRODUCER_ID]), int(marker[EPOCH])
@@ -403,20 +405,9 @@ class _TornFindings:
         return [Finding("torn", "info", topic, number, None, None, None, message, "nothing to do")]
 
     def _add(self, severity: Severity, marker: Longs, name: str | None, message: str, action: str) -> None:
-        self.findings.append(
-            Finding(
-                "torn",
-                severity,
-                *self._part.place,
-                int(marker[MARKER_OFFSET]),
-                int(marker[PRODUCER_ID]),
-                name,
-                message,
-                action,
-                f"{self._part.folder}/{int(marker[SEGMENT]):020d}.log",
-                int(marker[POSITION]),
-            )
-        )
+        place = *self._part.place, int(marker[MARKER_OFFSET]), int(marker[PRODUCER_ID]), name
+        file = f"{self._part.folder}/{int(marker[SEGMENT]):020d}.log"
+        self.findings.append(Finding("torn", severity, *place, message, action, file, int(marker[POSITION])))
 
 
 def keys(producer_ids: Longs, epochs: Longs) -> Longs:
@@ -442,17 +433,6 @@ def first_ms(rows: Longs, ended: Longs, longest_ms: int, *, is_internal: bool) -
 
 def markers(ended: Longs) -> Longs:
     """Return rows of the marker columns from the `ended` rows of a walk."""
-    rows = np.empty((len(ended), MARKER_COLUMNS), dtype=np.int64)
-    for to, source in (
-        (PRODUCER_ID, events.ENDED_PRODUCER_ID),
-        (EPOCH, events.ENDED_MARKER_EPOCH),
-        (FATE, events.ENDED_FATE),
-        (END_MS, events.ENDED_END_MS),
-        (MARKER_OFFSET, events.ENDED_MARKER_OFFSET),
-        (FIRST_OFFSET, events.ENDED_FIRST_OFFSET),
-        (SEGMENT, events.ENDED_SEGMENT),
-        (POSITION, events.ENDED_POSITION),
-    ):
-        rows[:, to] = ended[:, source]
-    rows[:, DECISION] = -1
+    rows = np.full((len(ended), MARKER_COLUMNS), -1, dtype=np.int64)
+    rows[:, :DECISION] = ended[:, _ENDED_COLUMNS]
     return rows

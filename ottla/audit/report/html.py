@@ -117,19 +117,20 @@ class _Report:
     def _open_row(self, row: open_now.OpenRow) -> Sequence[str]:
         one = row.open
         name = f"{one.topic}-{one.partition}"
-        place = escape(name)
-        if name in self._anchors:
-            place = f'<a href="#{anchor(name)}">{place}</a>'
         owner = one.transactional_id or f"unknown (producer {one.producer_id}, epoch {one.producer_epoch})"
         return [
             element("td", escape(owner), class_="left name"),
             element("td", row.since, class_="left"),
-            element("td", place, class_="left name"),
+            element("td", self._link(name, name), class_="left name"),
             element("td", f"{row.withheld:,}"),
             element("td", str(one.verdict), class_=f"left {'held' if one.is_hanging else 'waiting'}"),
             element("td", f"{one.first_offset:,}"),
             element("td", f"{one.records:,}"),
         ]
+
+    def _link(self, partition: str, text: str) -> str:
+        """Return the text as a link to the timeline of a partition, if that is drawn."""
+        return f'<a href="#{anchor(partition)}">{escape(text)}</a>' if partition in self._anchors else escape(text)
 
     def _render_findings(self) -> str:
         if not self._findings:
@@ -158,10 +159,7 @@ class _Report:
         return "\n".join(parts)
 
     def _finding(self, at: int, one: Finding) -> str:
-        place = escape(one.place or one.transactional_id or "all partitions")
-        name = f"{one.topic}-{one.partition}"
-        if name in self._anchors:
-            place = f'<a href="#{anchor(name)}">{place}</a>'
+        place = self._link(f"{one.topic}-{one.partition}", one.place or one.transactional_id or "all partitions")
         lines = [
             element("p", f'<span class="label">{one.severity}</span> <span class="place">{place}</span>'),
             element("p", escape(one.message)),
@@ -273,12 +271,9 @@ class _Report:
 
     def _row(self, one: PartitionAudit) -> Sequence[str]:
         fates = one.committed.transactions, one.aborted.transactions, one.opened.transactions
-        topic = escape(one.log.topic)
-        if one.name in self._anchors:
-            topic = f'<a href="#{anchor(one.name)}">{topic}</a>'
         held = "held" if one.last_stable_offset < one.log_end else ""
         return [
-            element("td", topic, class_="left name"),
+            element("td", self._link(one.name, one.log.topic), class_="left name"),
             element("td", str(one.log.partition)),
             element("td", f"{one.log_start:,}"),
             element("td", f"{one.log_end:,}"),

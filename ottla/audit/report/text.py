@@ -78,10 +78,7 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
     if not wrong:
         if not any(one.batches for one in audit.partitions):
             then = f" as of {audit.as_of}" if audit.as_of else ""
-            return (
-                f"Nothing to check: no batch in {count(len(audit.partitions), 'partition')}{then}.",
-                "clean",
-            )
+            return f"Nothing to check: no batch in {count(len(audit.partitions), 'partition')}{then}.", "clean"
         return _without_findings(audit)
     many = Counter(one.check for one in wrong)
     parts = [count(many[check], *nouns) for check, nouns in NOUNS.items() if many[check]]
@@ -92,26 +89,18 @@ def _without_findings(audit: Audit) -> tuple[str, Literal["clean", "waiting"]]:
     """Return the verdict if there are no findings. It claims only what the selected checks can prove."""
     checked_all = {"hanging", "damage"} <= set(audit.checks)
     by_some = f"othing found by {', '.join(audit.checks)}"
+    # The directories lack the decisions or the markers for a comparison.
+    is_unproved = any(one.check == "torn" for one in audit.findings)
+    listed = "hat the coordinator's log cannot prove is listed with --all"
     waits = open_now.waiting(audit)
     if waits.transactions:
-        nothing = "Nothing is broken" if checked_all else f"N{by_some}"
-        if any(one.verdict is Verdict.UNVERIFIABLE for one in audit.open_transactions):
-            nothing = "No fault is proved" if checked_all else f"N{by_some}"
-        unproved = (
-            " What the coordinator's log cannot prove is listed with --all." if _has_nothing_to_compare(audit) else ""
-        )
-        return f"{nothing}. {open_now.sentence(waits)}.{unproved}", "waiting"
+        is_unverifiable = any(one.verdict is Verdict.UNVERIFIABLE for one in audit.open_transactions)
+        nothing = "No fault is proved" if is_unverifiable else "Nothing is broken"
+        start = nothing if checked_all else f"N{by_some}"
+        return f"{start}. {open_now.sentence(waits)}.{f' W{listed}.' if is_unproved else ''}", "waiting"
     if not checked_all:
         return f"Clean: n{by_some}.", "clean"
-    unproved = (
-        "; what the coordinator's log cannot prove is listed with --all" if _has_nothing_to_compare(audit) else ""
-    )
-    return f"Clean: every transaction is decided; every batch is sound{unproved}.", "clean"
-
-
-def _has_nothing_to_compare(audit: Audit) -> bool:
-    """Return whether the directories lack the decisions or the markers for a comparison."""
-    return any(one.check == "torn" for one in audit.findings)
+    return f"Clean: every transaction is decided; every batch is sound{f'; w{listed}' if is_unproved else ''}.", "clean"
 
 
 def _verdict(audit: Audit, style: Style, width: int) -> str:

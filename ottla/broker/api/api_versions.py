@@ -42,7 +42,7 @@ def answer(
         request,
         api_keys=served,
         supported_features=[(name, low, high) for name, (low, high) in supported if low > 0 or version >= 4],
-        finalized_features_epoch=broker.cluster.metadata_offset,
+        finalized_features_epoch=broker.cluster.metadata_log.end_offset,
         finalized_features=[(name, level, level) for name, level in finalized.items()],
     )
 

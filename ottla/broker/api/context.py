@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.events import Events
 from ottla.broker.log.long_work import LongWork
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, ReplyReservation, Reservation
 from ottla.broker.metrics import Metrics
-from ottla.broker.non_kafka import NonKafkaClients
 from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.broker.quotas.quotas import QuotaManagers, RequestQuota, windows_of
 from ottla.broker.request_observer import RequestObserver
-from ottla.broker.security.authorizer import Authorizer, Need
-from ottla.broker.security.mechanism import Mechanisms
+from ottla.broker.security.acl import AclAuthorizer
+from ottla.broker.security.authorizer import Need
+from ottla.broker.security.logins import Logins
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
 from ottla.protocol.acls import CLUSTER_NAME
@@ -62,16 +63,16 @@ class Broker:
     """Long work on batches may hold a quarter of `memory_bytes` in addition. Without `workers` it runs in turns."""
     metrics: Metrics = field(default_factory=Metrics)
     observer: RequestObserver = field(init=False, default_factory=RequestObserver)
-    non_kafka: NonKafkaClients = field(init=False, default_factory=NonKafkaClients)
+    non_kafka: LogLimiter = field(init=False, default_factory=lambda: LogLimiter())
     events: Events | None = field(init=False, default=None)
     """The event history, or None without an admin port."""
     tls_problem: "Callable[[Config], str]" = field(init=False, default=_no_problem)
     """Returns why the keystores of the listeners cannot be used with a configuration, or an empty string."""
-    authorizer: Authorizer | None = field(init=False, default=None)
+    authorizer: AclAuthorizer | None = field(init=False, default=None)
     """None: every client may do everything."""
     on_denied: "Callable[[Request, Need, str], None]" = field(init=False, default=_ignore_denial)
     """Called for each request that is not authorized, with the missing right and the resource."""
-    mechanisms: Mapping[str, Mechanisms] = field(init=False, default_factory=dict)
+    mechanisms: Mapping[str, Logins] = field(init=False, default_factory=dict)
     """The SASL mechanisms of each listener with SASL, by the listener's name."""
     quotas: QuotaManagers = field(init=False)
 

@@ -14,7 +14,7 @@ from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
-from ottla.broker.security.authorizer import Authorizer
+from ottla.broker.security.acl import AclAuthorizer
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
@@ -31,7 +31,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return await with_rows(broker, request, "results", outcomes)
 
 
-async def _create(broker: Broker, authorizer: Authorizer, creations: Sequence[Any]) -> list[ApiError]:
+async def _create(broker: Broker, authorizer: AclAuthorizer, creations: Sequence[Any]) -> list[ApiError]:
     """Create the valid entries, all or none. Return an outcome for each row."""
     controller = broker.cluster.controller
     outcomes: list[ApiError] = []

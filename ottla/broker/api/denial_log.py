@@ -6,16 +6,15 @@ request names the resource; here the count is always 1, because each mention is 
 """
 
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.fencing_log import sender_fields
 from ottla.broker.costs import LOG_DENIAL_US
 from ottla.broker.events import shorten
-from ottla.broker.log_limiter import describe_repeats
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.security.acl import AclAuthorizer, Decision
 from ottla.broker.security.authorizer import Need
-from ottla.broker.security.denials import Denial, Denials
 from ottla.protocol.acls import RESOURCE_TYPE_NAMES, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey
 
@@ -28,19 +27,29 @@ _FIELDS: Final[dict[int, str]] = {
 }
 
 
+class Denial(NamedTuple):
+    """A denied operation of a principal on a resource."""
+
+    principal: str
+    host: str
+    operation: int
+    resource_type: int
+    name: str
+
+
 class DenialLog:
     """Logs the denials of one broker's authorizer."""
 
     def __init__(self, broker: Broker, authorizer: AclAuthorizer) -> None:
         self._broker = broker
         self._authorizer = authorizer
-        self._denials = Denials()
+        self._limiters = LogLimiter()
 
     def log(self, request: Request, need: Need, name: str) -> None:
         """Log that the client lacks the right to the resource of that name."""
         broker, session = self._broker, request.session
         denial = Denial(session.principal, session.host, need.operation, need.resource_type, shorten(name))
-        times = self._denials.times(denial, broker.clock.monotonic_ms())
+        times = self._limiters.count(denial, broker.clock.monotonic_ms())
         if not times and broker.events is None:
             return
         broker.turns.charge(LOG_DENIAL_US)

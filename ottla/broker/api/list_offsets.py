@@ -103,7 +103,7 @@ def _end(partition: Partition, timestamp: int, isolation: FetchIsolation) -> Fou
     if timestamp in (LAST_TIERED, EARLIEST_PENDING_UPLOAD):
         return Found(ErrorCode.NONE)
     start = partition.log_start_offset
-    return Found(ErrorCode.NONE, start, -1, partition.epoch_of(start))
+    return Found(ErrorCode.NONE, start, -1, partition.log.epochs.epoch_for_offset(start))
 
 
 API: Final = Api(ApiKey.LIST_OFFSETS, 1, 11, handle, (DESCRIBE_TOPIC,))

@@ -20,6 +20,7 @@ from ottla.protocol.internal_topics.metadata_records import (
     MetadataRecord,
     PartitionRecord,
     TopicRecord,
+    partition_on,
 )
 from ottla.protocol.internal_topics.transaction_records import decode_transaction_value, read_transaction_key
 from ottla.protocol.records import iter_records
@@ -87,20 +88,10 @@ def adopting_records(
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in configs.items()]
     for index in range(max(topic.indexes) + 1):
-        here = index in epochs
-        replicas = (node_id,) if here else ()
-        records.append(
-            PartitionRecord(
-                partition_id=index,
-                topic_id=topic_id,
-                replicas=replicas,
-                isr=replicas,
-                leader=node_id if here else NO_LEADER,
-                leader_epoch=epochs.get(index, 0),
-                partition_epoch=0,
-                directories=directories if here else (),
-            )
-        )
+        if index in epochs:
+            records.append(partition_on(node_id, directories, topic_id, index, epochs[index]))
+        else:
+            records.append(PartitionRecord(index, topic_id, (), (), NO_LEADER, leader_epoch=0, partition_epoch=0))
     return records
 
 

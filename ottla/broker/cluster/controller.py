@@ -26,6 +26,7 @@ from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.name_locks import NameLock, NameLocks
 from ottla.broker.config.describe import loggable_value
 from ottla.broker.costs import APPLY_CONFIG_US, CONFIGURE_US, ENCODE_CONFIG_US, RENAME_PARTITION_US
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.security.changes import describe_change
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.checkpoints import encode_id
@@ -42,6 +43,7 @@ from ottla.protocol.internal_topics.metadata_records import (
     TopicRecord,
     encode_metadata_record,
     encode_partition_records,
+    partition_on,
 )
 from ottla.protocol.internal_topics.security_records import SecurityRecord
 from ottla.protocol.steps import RECORD_US
@@ -65,8 +67,7 @@ CHANGED_AT_ONCE: Final = 50
 """Most topics or other resources of one request that change together. All changes of one sync are applied in one step:
 some 15 us for a created or deleted topic, `CONFIGURE_US` at most for one with changed configs."""
 _PARTITIONS_AT_ONCE: Final = 500
-_CONFIGS_AT_ONCE: Final = 200
-_SECURITY_AT_ONCE: Final = 200
+_ENCODED_AT_ONCE: Final = 200
 _LISTED: Final = 100
 
 
@@ -82,12 +83,6 @@ class Partitions(Protocol):
     def configure(self, topic: TopicImage) -> None:
         """Apply the configs of a topic to its logs."""
 
-    def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
-        """Close the log of a detached partition and rename its directory; return the new path, if there is one."""
-
-    def delete_later(self, paths: Sequence[str]) -> None:
-        """Delete the renamed directories after `file.delete.delay.ms`."""
-
 
 class Controller:
     """The only writer of the metadata.
@@ -100,6 +95,7 @@ class Controller:
         self,
         image: MetadataImage,
         metadata_log: MetadataLog,
+        store: LogManager,
         partitions: Partitions,
         turns: Turns,
         node_id: int,
@@ -111,6 +107,7 @@ class Controller:
         self.on_security_changed: list[Callable[[Sequence[SecurityRecord]], None]] = []
         self._image = image
         self._log = metadata_log
+        self._store = store
         self._partitions = partitions
         self.turns = turns
         self._node_id = node_id
@@ -239,17 +236,8 @@ class Controller:
             await self.turns.spend(len(some) * RECORD_US)
 
     def _new_partition(self, topic_id: bytes) -> PartitionRecord:
-        me, directory_id = (self._node_id,), self._directory_id()
-        return PartitionRecord(
-            partition_id=0,
-            topic_id=topic_id,
-            replicas=me,
-            isr=me,
-            leader=self._node_id,
-            leader_epoch=0,
-            partition_epoch=0,
-            directories=(directory_id,) if directory_id else (),
-        )
+        directory_id = self._directory_id()
+        return partition_on(self._node_id, (directory_id,) if directory_id else (), topic_id, 0)
 
     def delete_topic(self, topic: TopicImage) -> None:
         """Log the deletion of a topic. Its metadata is removed when that is durable, its files
@@ -264,7 +252,7 @@ class Controller:
                 listener(topic)
             lock = self._locks.follow(unify_collision_chars(topic.name))
             indexes = self._removing[topic.topic_id] = topic, iter(range(count))
-            self.turns.start(self._remove(*indexes, lock), _done, _bug)
+            self.turns.start(self._remove(*indexes, lock), lambda result: None, _bug)
 
         self._log.append_batch(_batch_of([record]), apply)
 
@@ -272,9 +260,9 @@ class Controller:
         """Rename the directories of a deleted topic; its name stays locked until then."""
         renamed: list[str] = []
         for index in indexes:
-            renamed += self._partitions.rename_for_deletion(topic, index)
+            renamed += self._store.rename_for_deletion(topic.name, index)
             await self.turns.spend(RENAME_PARTITION_US)
-        self._partitions.delete_later(renamed)
+        self._store.delete_later(renamed)
         self._removing.pop(topic.topic_id, None)
         await lock.wait
         self._locks.release(lock)
@@ -283,16 +271,12 @@ class Controller:
         """Rename the directories of deleted topics that are left; the next start deletes them."""
         for topic, indexes in self._removing.values():
             for index in indexes:
-                self._partitions.rename_for_deletion(topic, index)
+                self._store.rename_for_deletion(topic.name, index)
 
     async def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
         """Log configs whose values were checked and whose resources are locked. When they are durable, logs apply the
         configs of their topics at once, and those of the broker soon."""
-        batch = ValuesBatch()
-        for start in range(0, len(changes), _CONFIGS_AT_ONCE):
-            some = changes[start : start + _CONFIGS_AT_ONCE]
-            batch.add([encode_metadata_record(record) for record in some])
-            await self.turns.spend(len(some) * ENCODE_CONFIG_US)
+        batch = await self._encode(changes)
 
         def apply() -> None:
             self.turns.charge(len(changes) * APPLY_CONFIG_US)
@@ -303,14 +287,22 @@ class Controller:
                 self.turns.charge(CONFIGURE_US)
             if any(each.resource_type == BROKER_RESOURCE for each in changes):
                 self.on_broker_configs_changed()
-            listed = ", ".join(
+            texts = (
                 f"{each.resource_name} {each.name}={loggable_value(each.name, each.value)}"
                 for each in changes[:_LISTED]
             )
-            more = f" (and {len(changes) - _LISTED} more)" if len(changes) > _LISTED else ""
-            log.info("Changed configs: %s%s", listed, more)
+            log.info("Changed configs: %s", _listed(texts, len(changes)))
 
         self._log.append_batch(batch, apply)
+
+    async def _encode(self, records: Sequence[MetadataRecord]) -> ValuesBatch:
+        """Encode records of configs or security, a few per turn."""
+        batch = ValuesBatch()
+        for start in range(0, len(records), _ENCODED_AT_ONCE):
+            some = records[start : start + _ENCODED_AT_ONCE]
+            batch.add([encode_metadata_record(record) for record in some])
+            await self.turns.spend(len(some) * ENCODE_CONFIG_US)
+        return batch
 
     # --- ACLs, SCRAM credentials and quotas -----------------------------------------------------------------------
 
@@ -333,26 +325,22 @@ class Controller:
 
     async def log_security(self, records: Sequence[SecurityRecord]) -> None:
         """Log a change that was decided, and whose names are locked."""
-        batch = ValuesBatch()
-        for start in range(0, len(records), _SECURITY_AT_ONCE):
-            some = records[start : start + _SECURITY_AT_ONCE]
-            batch.add([encode_metadata_record(record) for record in some])
-            await self.turns.spend(len(some) * ENCODE_CONFIG_US)
+        batch = await self._encode(records)
 
         def apply() -> None:
             self.turns.charge(len(records) * APPLY_CONFIG_US)
-            listed = ", ".join(describe_change(record, self._image.acls) for record in records[:_LISTED])
-            more = f" (and {len(records) - _LISTED} more)" if len(records) > _LISTED else ""
+            texts = (describe_change(record, self._image.acls) for record in records[:_LISTED])
+            listed = _listed(texts, len(records))
             for record in records:
                 self._image.apply(record)
-            log.info("Changed security: %s%s", listed, more)
+            log.info("Changed security: %s", listed)
 
         self._log.append_batch(batch, apply)
 
     async def notify_security(self, records: Sequence[SecurityRecord]) -> None:
         """Call the listeners for a change that is applied."""
-        for start in range(0, len(records), _SECURITY_AT_ONCE):
-            some = records[start : start + _SECURITY_AT_ONCE]
+        for start in range(0, len(records), _ENCODED_AT_ONCE):
+            some = records[start : start + _ENCODED_AT_ONCE]
             for listener in self.on_security_changed:
                 listener(some)
             await self.turns.spend(len(some) * ENCODE_CONFIG_US)
@@ -437,8 +425,9 @@ def _batch_of(records: Sequence[MetadataRecord]) -> ValuesBatch:
     return batch
 
 
-def _done(result: None) -> None:
-    """Ignore the end of a removal."""
+def _listed(texts: Iterable[str], count: int) -> str:
+    """Return the texts of the first changes in one line, with the number of the others."""
+    return ", ".join(texts) + (f" (and {count - _LISTED} more)" if count > _LISTED else "")
 
 
 def _bug(error: Exception) -> None:

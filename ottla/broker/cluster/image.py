@@ -43,6 +43,9 @@ CONFIGURED = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE})
 RESERVED_DIRECTORY_IDS = 100
 
 
+_ELR = ("eligible_leader_replicas", "last_known_elr")
+
+
 class PartitionRegistration(NamedTuple):
     """Location of a partition: node ids, and the id of each replica's log directory (empty: not known).
 
@@ -62,32 +65,15 @@ class PartitionRegistration(NamedTuple):
 
     @classmethod
     def of(cls, record: PartitionRecord) -> "PartitionRegistration":
-        return cls(
-            record.leader,
-            record.replicas,
-            record.directories,
-            record.isr,
-            record.removing_replicas,
-            record.adding_replicas,
-            record.leader_recovery_state,
-            record.eligible_leader_replicas,
-            record.last_known_elr,
-        )
+        return cls(*(getattr(record, name) for name in cls._fields))
 
     def merge(self, record: PartitionChangeRecord) -> "PartitionRegistration":
         """Return the registration after a change. None, leader -2 and recovery state -1 mean "unchanged"."""
-        state = record.leader_recovery_state
-        return PartitionRegistration(
-            self.leader if record.leader == NO_LEADER_CHANGE else record.leader,
-            self.replicas if record.replicas is None else record.replicas,
-            self.directories if record.directories is None else record.directories,
-            self.isr if record.isr is None else record.isr,
-            self.removing_replicas if record.removing_replicas is None else record.removing_replicas,
-            self.adding_replicas if record.adding_replicas is None else record.adding_replicas,
-            self.leader_recovery_state if state == -1 else state,
-            _changed_elr(self.eligible_leader_replicas, record.eligible_leader_replicas),
-            _changed_elr(self.last_known_elr, record.last_known_elr),
-        )
+        unchanged = {"leader": NO_LEADER_CHANGE, "leader_recovery_state": -1}
+        changes = {name: getattr(record, name) for name in self._fields}
+        changes = {name: value for name, value in changes.items() if value != unchanged.get(name)}
+        # An empty ELR is none.
+        return self._replace(**changes | {name: changes[name] or None for name in _ELR if name in changes})
 
     def may_be_at(self, node_id: int, directory_id: bytes) -> bool:
         """Return whether the record allows that a replica of that node is in that log directory."""
@@ -97,11 +83,6 @@ class PartitionRegistration(NamedTuple):
             return True
         found = self.directories[self.replicas.index(node_id)]
         return found == directory_id or int.from_bytes(found, "big") < RESERVED_DIRECTORY_IDS
-
-
-def _changed_elr(old: Ints | None, new: Ints | None) -> Ints | None:
-    """Return the new ELR; None, which an older metadata.version without ELR writes, changes nothing."""
-    return old if new is None else (new or None)
 
 
 UNREGISTERED = PartitionRegistration(NO_LEADER, (), ())

@@ -4,7 +4,7 @@ Source: `BootstrapMetadata`, `ActivationRecordsGenerator` of Kafka 4.3.1. Featur
 controller logs the records in their order. Each partition gets a new leader epoch, because Kafka now leads it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from ottla.broker.cluster.features import METADATA_FEATURE
@@ -19,6 +19,7 @@ from ottla.protocol.internal_topics.metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     TopicRecord,
+    partition_on,
 )
 from ottla.protocol.internal_topics.security_records import ClientQuotaRecord, SecurityRecord
 
@@ -28,13 +29,7 @@ def bootstrap_records(
 ) -> list[MetadataRecord]:
     """Return features, configs, topics with this node as the only replica, producer ids, ACLs, users and quotas."""
     level = min(image.features.get(METADATA_FEATURE, highest_metadata_version), highest_metadata_version)
-    records: list[MetadataRecord] = [FeatureLevelRecord(METADATA_FEATURE, level)]
-    records += [
-        FeatureLevelRecord(name, level) for name, level in sorted(image.features.items()) if name != METADATA_FEATURE
-    ]
-    for kind, of_kind in ((BROKER_RESOURCE, image.broker_configs), (GROUP_RESOURCE, image.group_configs)):
-        for resource, configs in sorted(of_kind.items()):
-            records += [ConfigRecord(kind, resource, key, value) for key, value in sorted(configs.items())]
+    records = _features_and_configs(image, image.features | {METADATA_FEATURE: level})
     for _, topic in sorted(image.topics.items()):
         records += _topic_records(topic, node_id, directory_id)
     if image.next_producer_id > 0:
@@ -55,14 +50,19 @@ def security_records(image: MetadataImage) -> Iterator[SecurityRecord]:
 
 def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
     """Return the first records of a snapshot: features, configs of brokers and groups, producer ids."""
+    records = _features_and_configs(image, image.features)
+    if image.next_producer_id > 0:
+        records.append(ProducerIdsRecord(node_id, 0, image.next_producer_id))
+    return records
+
+
+def _features_and_configs(image: MetadataImage, features: Mapping[str, int]) -> list[MetadataRecord]:
     # `FeaturesImage.write`: the metadata.version is first, because it determines how the next records are read.
-    features = sorted(image.features.items(), key=lambda feature: (feature[0] != METADATA_FEATURE, feature))
-    records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in features]
+    in_order = sorted(features.items(), key=lambda feature: (feature[0] != METADATA_FEATURE, feature))
+    records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in in_order]
     for kind, of_kind in ((BROKER_RESOURCE, image.broker_configs), (GROUP_RESOURCE, image.group_configs)):
         for resource, configs in sorted(of_kind.items()):
             records += [ConfigRecord(kind, resource, key, value) for key, value in sorted(configs.items())]
-    if image.next_producer_id > 0:
-        records.append(ProducerIdsRecord(node_id, 0, image.next_producer_id))
     return records
 
 
@@ -75,28 +75,13 @@ def topic_and_configs(topic: TopicImage) -> list[MetadataRecord]:
 
 def partition_record(topic_id: bytes, index: int, leader_epoch: int, place: PartitionRegistration) -> PartitionRecord:
     """Return the record of a partition for a snapshot."""
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        leader_epoch=leader_epoch,
-        partition_epoch=0,
-        **place._asdict(),
-    )
+    return PartitionRecord(index, topic_id, leader_epoch=leader_epoch, partition_epoch=0, **place._asdict())
 
 
 def _topic_records(topic: TopicImage, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
     records = topic_and_configs(topic)
     records += [
-        PartitionRecord(
-            partition_id=index,
-            topic_id=topic.topic_id,
-            replicas=(node_id,),
-            isr=(node_id,),
-            leader=node_id,
-            leader_epoch=epoch + 1,
-            partition_epoch=0,
-            directories=(directory_id,),
-        )
+        partition_on(node_id, (directory_id,), topic.topic_id, index, epoch + 1)
         for index, epoch in enumerate(topic.leader_epochs)
     ]
     return records

@@ -83,10 +83,11 @@ class Cluster:
         self._unopened: deque[tuple[str, range]] = deque()
         self._opening: Timer | None = None
         self._stopped = False
-        self._log = MetadataLog(store, clock, node_id, self.image, metadata_settings)
+        self.metadata_log = MetadataLog(store, clock, node_id, self.image, metadata_settings)
+        """Log from which the image is replayed."""
         self._absent: set[TopicPartition] = set()
         self.controller = Controller(
-            self.image, self._log, self, turns, node_id, new_topic_id, lambda: self._directory_id
+            self.image, self.metadata_log, store, self, turns, node_id, new_topic_id, lambda: self._directory_id
         )
 
     @property
@@ -102,25 +103,6 @@ class Cluster:
         """Callbacks that run in the step that removes a topic."""
         return self.controller.on_topic_deleted
 
-    @property
-    def on_broker_configs_changed(self) -> Callable[[], None]:
-        """Called when configs of the broker have changed."""
-        return self.controller.on_broker_configs_changed
-
-    @on_broker_configs_changed.setter
-    def on_broker_configs_changed(self, callback: Callable[[], None]) -> None:
-        self.controller.on_broker_configs_changed = callback
-
-    @property
-    def metadata_log(self) -> MetadataLog:
-        """Log from which the image is replayed."""
-        return self._log
-
-    @property
-    def metadata_offset(self) -> int:
-        """End of the metadata log: the epoch of the finalized features."""
-        return self._log.end_offset
-
     def feature(self, name: str) -> int:
         """Return the finalized level of a feature, 0 if it is not finalized."""
         return self.image.features.get(name, 0)
@@ -134,8 +116,8 @@ class Cluster:
 
     def open_steps(self) -> Steps[None]:
         """Run `open` in steps. Stopping between steps leaves the same files as a crash during a start."""
-        yield from self._log.open_steps()
-        if self._log.began_empty and not self.image.topics:
+        yield from self.metadata_log.open_steps()
+        if self.metadata_log.began_empty and not self.image.topics:
             yield from self._begin()
         else:
             self._store.rename_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
@@ -173,7 +155,7 @@ class Cluster:
                 found.append(user)
                 yield PASSWORD_US
         if found:
-            yield from self._log.commit_together("Topics found in their directories", found)
+            yield from self.metadata_log.commit_together("Topics found in their directories", found)
 
     @property
     def _directory_id(self) -> bytes:
@@ -208,7 +190,7 @@ class Cluster:
             return None
         partition = partitions[index]
         if partition is None:
-            partition = self._open(self.image.topics[topic], index)
+            partition = to_the_end(self._open_steps(self.image.topics[topic], index))
         return partition
 
     def is_unopened(self, topic: str, index: int) -> bool:
@@ -305,7 +287,7 @@ class Cluster:
         """Add partitions. They exist from now on; their directories are created later."""
         self._partitions.setdefault(topic.name, []).extend([None] * len(indexes))
         if not self._unopened:
-            self._clock.next_turn(self._start_open_new)
+            self._clock.next_turn(lambda: self._start(self._open_new()))
         self._unopened.append((topic.name, indexes))
 
     def detach(self, topic: TopicImage) -> int:
@@ -319,42 +301,25 @@ class Cluster:
             if partition is not None:
                 partition.log.config = settings
 
-    def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
-        """Close the log of a detached partition and rename its directory; return the new path, if there is one."""
-        return self._store.rename_for_deletion(topic.name, index)
-
-    def delete_later(self, paths: Sequence[str]) -> None:
-        """Delete the renamed directories after `file.delete.delay.ms`."""
-        self._store.delete_later(paths)
-
     # --- leaders --------------------------------------------------------------------------------------------------
 
     def _elect(self) -> None:
         """Elect leaders. After an unclean stop every partition gets a new leader epoch, so that clients can detect lost
         offsets. After a clean stop only partitions that Kafka left without a leader, or that another broker led."""
         changes: list[MetadataRecord] = []
+        me = self.node_id
         for topic in self.image.topics.values():
             for index, place in enumerate(topic.registrations):
                 if (topic.name, index) in self._absent:
                     continue
-                if place.leader != self.node_id:
+                if place.leader != me:
                     # `PartitionChangeBuilder`: the leader is in sync; no other replica is known to be.
-                    alone = PartitionChangeRecord(
-                        index,
-                        topic.topic_id,
-                        (self.node_id,),
-                        self.node_id,
-                        eligible_leader_replicas=(),
-                        last_known_elr=(),
-                    )
-                    changes.append(alone)
+                    alone = PartitionChangeRecord(index, topic.topic_id, (me,), me)
+                    changes.append(alone._replace(eligible_leader_replicas=(), last_known_elr=()))
                 elif not self._store.clean_start:
-                    changes.append(PartitionChangeRecord(index, topic.topic_id, leader=self.node_id))
+                    changes.append(PartitionChangeRecord(index, topic.topic_id, leader=me))
         for start in range(0, len(changes), RECORDS_PER_COMMIT):
-            self._log.commit(changes[start : start + RECORDS_PER_COMMIT])
-
-    def _open(self, topic: TopicImage, index: int) -> Partition:
-        return to_the_end(self._open_steps(topic, index))
+            self.metadata_log.commit(changes[start : start + RECORDS_PER_COMMIT])
 
     def _open_steps(self, topic: TopicImage, index: int) -> Steps[Partition]:
         self._turns.charge(OPEN_PARTITION_US)
@@ -408,9 +373,6 @@ class Cluster:
             await self._turns.spend(cost_us)
         await self._turns.yield_if_due()  # the file look-ups were charged where they were made
 
-    def _start_open_new(self) -> None:
-        self._start(self._open_new())
-
     async def _open_new(self) -> None:
         """Create the directories of new topics and partitions, in several turns."""
         while self._unopened:
@@ -425,15 +387,11 @@ class Cluster:
         partitions = () if self._stopped else self._partitions.get(name, ())
         if index >= len(partitions) or partitions[index] is not None:
             return False
-        self._open(self.image.topics[name], index)
+        to_the_end(self._open_steps(self.image.topics[name], index))
         return True
 
     def _start(self, work: Handler[None]) -> None:
-        self._turns.start(work, _done, _bug)
-
-
-def _done(result: None) -> None:
-    """Ignore the result: opening in the background has none."""
+        self._turns.start(work, lambda result: None, _bug)
 
 
 def _bug(error: Exception) -> None:

@@ -28,8 +28,6 @@ class NameLock:
 class NameLocks:
     """The queues of all locked names. A handler that waits here is never discarded."""
 
-    __slots__ = ("_lines", "_turns")
-
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._lines: dict[str, deque[NameLock]] = {}

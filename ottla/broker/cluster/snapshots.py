@@ -78,11 +78,12 @@ class MetadataSnapshots:
 
     def take_if_due(self) -> None:
         """Take a snapshot or remove old ones if it is time. Called every few seconds."""
-        interval_ms = self._config.metadata_log_max_snapshot_interval_ms
+        now_ms = self._clock.monotonic_ms()
+        interval_ms = self._config.metadata_log_max_snapshot_interval_ms  # 0: never for their age
+        is_old = 0 < interval_ms <= now_ms - self._last_ms
         most_bytes = self._config.metadata_log_max_record_bytes_between_snapshots
-        now_ms, size_bytes = self._clock.monotonic_ms(), self._log.bytes_since_snapshot
-        old = interval_ms > 0 and now_ms - self._last_ms >= interval_ms
-        if size_bytes > 0 and (old or size_bytes >= most_bytes):
+        new_bytes = self._log.bytes_since_snapshot
+        if new_bytes > 0 and (is_old or new_bytes >= most_bytes):
             self.take()
         elif now_ms - self._cleaned_ms >= CLEAN_EVERY_MS:
             self._start_snapshot(self._clean)
@@ -157,10 +158,9 @@ class MetadataSnapshots:
         file.append((foot,))
 
     async def _durable(self, names: Sequence[str]) -> None:
-        wait: Wait[OSError | None] = Wait(self._turns)
-        self._store.side_files.start_sync(names, wait.wake)
-        error = await wait
-        if error is not None:
+        ended: Wait[OSError | None] = Wait(self._turns)
+        self._store.side_files.start_sync(names, ended.wake)
+        if (error := await ended) is not None:
             raise error
 
     async def _clean(self) -> None:

@@ -189,7 +189,7 @@ class Checkpointer:
         sync = self._sync
         if sync is None or not sync.job.done:
             return
-        self._raise_sync_error(sync)
+        self.raise_sync_error()
         self._sync = None
         for partition, offset in sync.covered:
             log = partition.log
@@ -223,22 +223,17 @@ class Checkpointer:
             except OSError as error:
                 self._failed(error)
 
-    def _raise_sync_error(self, sync: _Sync) -> None:
-        # The kernel may have dropped the pages and marked them clean: a second sync would prove nothing.
-        if sync.job.error is not None:
-            raise sync.job.error
-
     def raise_sync_error(self) -> None:
         """Raise the OSError of the sync of sealed files, if it has failed."""
-        if self._sync is not None:
-            self._raise_sync_error(self._sync)
+        # The kernel may have dropped the pages and marked them clean: a second sync would prove nothing.
+        if self._sync is not None and self._sync.job.error is not None:
+            raise self._sync.job.error
 
     def unsynced_paths(self) -> list[str]:
         """Return the existing files of a sync that may still run. Raises OSError if the sync has failed."""
-        if self._sync is None:
-            return []
-        self._raise_sync_error(self._sync)
-        return [path for path in self._sync.paths if self._disk.exists(path)]
+        self.raise_sync_error()
+        paths = [] if self._sync is None else self._sync.paths
+        return [path for path in paths if self._disk.exists(path)]
 
     # --- writing --------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,15 @@ STEP_US: Final = 2_000.0
 """Time that ext4 needs to free `STEP_BYTES`."""
 
 
+async def sync_in_background(disk: Disk, clock: Clock, turns: Turns, paths: list[str]) -> None:
+    """Put files and directories on the device without blocking the event loop. Raises OSError."""
+    ended: Wait[None] = Wait(turns)
+    job = disk.start_sync(paths, lambda: clock.from_thread(lambda: ended.wake(None)))
+    await ended
+    if job.error is not None:
+        raise job.error
+
+
 class FileDeleter:
     """A queue of files and directories to delete.
 
@@ -78,8 +87,11 @@ class FileDeleter:
             paths = list(self._paths)
             self._paths.clear()
             renamed = [path for path in paths if is_delete_directory(path) or path.endswith(DELETED)]
-            error = await self._sync_directories({path.rpartition("/")[0] for path in renamed})
-            if error is not None:
+            try:
+                if renamed:
+                    directories = {path.rpartition("/")[0] for path in renamed}
+                    await sync_in_background(self._disk, self._clock, self._turns, [*directories])
+            except OSError as error:
                 self.close()
                 self._failed(error)
             for path in paths:
@@ -89,15 +101,6 @@ class FileDeleter:
 
     def _log_failure(self, error: Exception) -> None:
         _log.error("Deleting unused files failed; the next start deletes them", exc_info=error)
-
-    async def _sync_directories(self, directories: set[str]) -> OSError | None:
-        """Sync directories in the background; return the error of a failed sync."""
-        if not directories:
-            return None
-        ended: Wait[None] = Wait(self._turns)
-        job = self._disk.start_sync([*directories], lambda: self._clock.from_thread(lambda: ended.wake(None)))
-        await ended
-        return job.error
 
     def _delete_part(self, path: str) -> bool:
         """Delete a part of `path`; return whether the path is done."""

@@ -49,7 +49,6 @@ class Start(NamedTuple):
     clean: bool
     truncate_damaged: bool
     now_ms: int
-    producer_id_expiration_ms: int
 
 
 class Damaged(Exception):
@@ -287,7 +286,7 @@ class LogLoader:
     def _read_snapshot(self, path: str) -> Steps[ProducerStateManager]:
         producers = ProducerStateManager()
         opened: list[list[tuple[int, int]]] = []
-        now_ms, expiration_ms = self.start.now_ms, self.start.producer_id_expiration_ms
+        now_ms, expiration_ms = self.start.now_ms, self.settings.producer_id_expiration_ms
         with closing(self.disk.open(path)) as file:
             decoder = SnapshotDecoder(file.pread(HEAD_BYTES, 0), file.size_bytes)
             for position in range(HEAD_BYTES, file.size_bytes, _SNAPSHOT_PART_BYTES):

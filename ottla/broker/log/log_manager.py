@@ -93,7 +93,10 @@ class LogManager:
     def _begin(self) -> None:
         """Do the steps of `open` that need the lock."""
         self.properties = read_or_make(self._disk, self._config)
-        self._read_checkpoints()
+        try:
+            self._checkpoints.read()
+        except ProtocolError as broken:
+            raise LogDirectoryError(f"{broken}; {checkpoints.PUT_BACK}") from None
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.clean_start = self._disk.exists(marker)
         if self.clean_start:
@@ -107,7 +110,7 @@ class LogManager:
         """Put the appended batches of a partition on the device. Raises OSError, which takes the directory offline."""
         try:
             end_offset = partition.log.log_end_offset
-            partition.log.sync()
+            partition.log.segments.sync()
         except OSError as error:
             self.fail(error)
             raise
@@ -146,12 +149,6 @@ class LogManager:
         stray = self._path(checkpoints.name_with_suffix(topic, index, self._disk.random_id(), checkpoints.STRAY))
         _log.warning("%s %s; it is kept as %s", directory, why, stray)
         self._disk.rename(directory, stray)
-
-    def _read_checkpoints(self) -> None:
-        try:
-            self._checkpoints.read()
-        except ProtocolError as broken:
-            raise LogDirectoryError(f"{broken}; {checkpoints.PUT_BACK}") from None
 
     # --- partitions -----------------------------------------------------------------------------------------------
 
@@ -261,7 +258,7 @@ class LogManager:
                 if (topic, index) in self._partitions:
                     continue
                 logs += 1
-                directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), settings, now_ms)
+                directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), now_ms)
                 size_bytes = parallel_recovery.bytes_to_recover(self._disk, directory, start.recovery_point)
                 sizes[directory] = size_bytes
                 if size_bytes >= parallel_recovery.LEAST_BYTES and self.topic_id_on_disk(topic, index) == topic_id:
@@ -282,7 +279,7 @@ class LogManager:
         try:
             if self.topic_id_on_disk(topic, index) != topic_id:
                 return
-            start = self._start_of(key, settings, self._clock.now_ms())
+            start = self._start_of(key, self._clock.now_ms())
             yield from self._openings.advance(directory, lambda: load_steps(self._disk, directory, settings, start))
         except OSError as error:
             self.fail_unless_short(error)
@@ -294,16 +291,15 @@ class LogManager:
         found = self._recovered.pop(directory, None)
         if found is not None:
             return parallel_recovery.use_recovered_log(self._disk, directory, settings, found, now_ms)
-        return (yield from load_steps(self._disk, directory, settings, self._start_of(key, settings, now_ms)))
+        return (yield from load_steps(self._disk, directory, settings, self._start_of(key, now_ms)))
 
-    def _start_of(self, key: TopicPartition, settings: LogConfig, now_ms: int) -> Start:
+    def _start_of(self, key: TopicPartition, now_ms: int) -> Start:
         return Start(
             recovery_point=self._checkpoints.recovery_point(key),
             log_start_offset=self._checkpoints.log_start(key),
             clean=self.clean_start,
             truncate_damaged=f"{key[0]}-{key[1]}" in self.truncate_damaged,
             now_ms=now_ms,
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
         )
 
     def _write_topic_id(self, directory: str, topic_id: bytes) -> None:
@@ -367,15 +363,12 @@ class LogManager:
         if self._lock is None:
             return
         try:
-            sound = self._save_all() if self.offline is None else False
-            if sound:
+            if self.offline is None and self._save_all():
                 self._disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
         except OSError as error:
             self.fail(error)
         finally:
-            for partition in self:
-                partition.close()
-            self._unlock()
+            self.abandon()
 
     def abandon(self) -> None:
         """Release files and lock without writing anything, as the death of the process does."""

@@ -77,8 +77,7 @@ def validate_at_once(check: BatchCheck, batch: memoryview, settings: LogConfig, 
     header = check.header
     size_bytes = len(batch) if header is None else min(len(batch), header.size_bytes)
     if size_bytes > settings.max_message_bytes:
-        message = f"batch of {size_bytes} bytes exceeds the topic's max.message.bytes, {settings.max_message_bytes}"
-        return ValidationResult(settings, ValidationFailure(ErrorCode.MESSAGE_TOO_LARGE, message))
+        return ValidationResult(settings, too_large_for_topic(size_bytes, settings))
     if check.error is not NO_ERROR or header is None:
         return ValidationResult(settings, ValidationFailure(check.error, check.message))
     if settings.compression_type != PRODUCER_COMPRESSION and _codec(header, settings) != header.compression:
@@ -97,7 +96,7 @@ def _keep_codec(header: BatchHeader, settings: LogConfig) -> ValidationResult:
     """Return the result for a batch that is not recompressed: an error if it is larger than a segment."""
     size_bytes = header.size_bytes
     if size_bytes > settings.segment_bytes:
-        return ValidationResult(settings, _too_large_for_segment(size_bytes, settings))
+        return ValidationResult(settings, too_large_for_segment(size_bytes, settings))
     return ValidationResult(settings)
 
 
@@ -108,7 +107,13 @@ def is_recompressed(batch: memoryview, settings: LogConfig) -> bool:
     return read_header(batch).compression != _CODECS[settings.compression_type]
 
 
-def _too_large_for_segment(size_bytes: int, settings: LogConfig) -> ValidationFailure:
+def too_large_for_topic(size_bytes: int, settings: LogConfig) -> ValidationFailure:
+    """Return the error of a batch that is larger than the topic allows."""
+    message = f"batch of {size_bytes} bytes exceeds the topic's max.message.bytes, {settings.max_message_bytes}"
+    return ValidationFailure(ErrorCode.MESSAGE_TOO_LARGE, message)
+
+
+def too_large_for_segment(size_bytes: int, settings: LogConfig) -> ValidationFailure:
     """Return the error of a batch that would be larger than a segment when it is written."""
     message = f"batch of {size_bytes} bytes exceeds the topic's segment.bytes, {settings.segment_bytes}"
     return ValidationFailure(ErrorCode.RECORD_LIST_TOO_LARGE, message)
@@ -186,7 +191,7 @@ def _recompress(
             f"batch of {size_bytes} bytes as {settings.compression_type} exceeds the topic's max.message.bytes",
         )
     if size_bytes > settings.segment_bytes:
-        return _too_large_for_segment(size_bytes, settings)
+        return too_large_for_segment(size_bytes, settings)
     yield 2 * size_bytes * BYTE_US
     attributes = codec | (header.attributes & TRANSACTIONAL)
     return assemble(header._replace(attributes=attributes, max_timestamp=check.max_timestamp), payload)

@@ -24,8 +24,6 @@ SLOW_US: Final = 20_000.0
 class LongWork:
     """The long work of one broker."""
 
-    __slots__ = ("_memory", "_slow_gate", "_turns", "_workers")
-
     def __init__(self, turns: Turns, workers: Workers, memory_bytes: int) -> None:
         self._turns = turns
         self._workers = workers
@@ -86,17 +84,13 @@ class LongWork:
         def on_end(answer: Any, failure: Exception | None) -> None:
             nonlocal ended
             ended = True
-            if wait.done:
-                give_back()
-            else:
+            if not wait.done:
                 wait.wake((answer, failure))
+            elif leave is not None:
+                leave()
 
         def on_discard() -> None:
-            if ended or job.cancel():
-                give_back()
-
-        def give_back() -> None:
-            if leave is not None:
+            if (ended or job.cancel()) and leave is not None:
                 leave()
 
         job = self._workers.start(work.call, on_end, slow=work.cost_us > SLOW_US)

@@ -10,44 +10,28 @@ from ottla.broker.log.loaded import LoadedLog
 from ottla.protocol.steps import Steps, to_the_end
 
 
-class _Opening:
-    """A log that is being loaded. `loaded` is set after the last step."""
-
-    __slots__ = ("loaded", "steps")
-
-    def __init__(self, steps: Steps[LoadedLog]) -> None:
-        self.steps = steps
-        self.loaded: LoadedLog | None = None
-
-    def give_up(self) -> None:
-        self.steps.close()
-        if self.loaded is not None:
-            self.loaded.segments.close()
-
-
 class Openings:
     """Logs whose loading has begun and that are not open yet, by directory."""
 
-    __slots__ = ("_begun",)
-
     def __init__(self) -> None:
-        self._begun: dict[str, _Opening] = {}
+        # The remaining steps, or the loaded log after the last one.
+        self._begun: dict[str, Steps[LoadedLog] | LoadedLog] = {}
 
     def advance(self, directory: str, begin: Callable[[], Steps[LoadedLog]]) -> Iterator[float]:
         """Run the remaining steps, and yield the cost of each (us). Several callers may share them: each runs the next.
 
         Raises OSError if reading fails; the next call starts from the beginning.
         """
-        opening = self._begun.get(directory)
-        if opening is None:
-            opening = self._begun[directory] = _Opening(begin())
-        while opening.loaded is None:
+        steps = self._begun.get(directory)
+        if steps is None:
+            steps = self._begun[directory] = begin()
+        while not isinstance(steps, LoadedLog):
             try:
-                step = next(opening.steps)
+                step = next(steps)
             except StopIteration as stop:
-                if stop.value is None:  # aborted, or failed
-                    return
-                opening.loaded = stop.value
+                if stop.value is not None:  # else aborted, failed, or completed by another caller
+                    self._begun[directory] = stop.value
+                return
             except OSError:
                 self._begun.pop(directory, None)
                 raise
@@ -57,16 +41,16 @@ class Openings:
 
     def take(self, directory: str) -> LoadedLog | None:
         """Run the remaining steps and return the log; None if loading has not begun. Raises OSError."""
-        opening = self._begun.pop(directory, None)
-        if opening is None:
-            return None
-        return opening.loaded or to_the_end(opening.steps)
+        begun = self._begun.pop(directory, None)
+        return begun if begun is None or isinstance(begun, LoadedLog) else to_the_end(begun)
 
     def give_up(self, directory: str) -> None:
         """Abort the loading of a log that will not be opened."""
-        opening = self._begun.pop(directory, None)
-        if opening is not None:
-            opening.give_up()
+        begun = self._begun.pop(directory, None)
+        if isinstance(begun, LoadedLog):
+            begun.segments.close()
+        elif begun is not None:
+            begun.close()
 
     def give_up_all(self) -> None:
         for directory in list(self._begun):

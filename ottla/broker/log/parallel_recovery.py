@@ -6,13 +6,11 @@ is recovered when it is opened.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log, new_log
-from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.segments.log_segment import LogSegment
 from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.broker.ports.disk import Disk
@@ -50,14 +48,9 @@ class RecoveredLog(NamedTuple):
     """Result of the recovery of a log in a process: `LoadedLog` as a picklable value."""
 
     segments: list[RecoveredSegment]
-    producer_state: ProducerStateManager
-    epochs: LeaderEpochCache
     end_offset: int
-    log_start_offset: int
-    recovery_point: int
-    snapshot_offset: int
-    unsynced: tuple[str, ...]
-    damage: str | None
+    fields: dict[str, Any]
+    """The fields of `LoadedLog` except the segments."""
 
 
 def bytes_to_recover(disk: Disk, directory: str, recovery_point: int) -> int:
@@ -105,42 +98,15 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
         RecoveredSegment(segment.base_offset, segment.size_bytes, segment.created_ms, segment.has_txn_index)
         for segment in loaded.segments
     ]
-    return RecoveredLog(
-        segments,
-        loaded.producer_state,
-        loaded.epochs,
-        loaded.segments.end_offset,
-        loaded.log_start_offset,
-        loaded.recovery_point,
-        loaded.snapshot_offset,
-        unsynced,
-        loaded.damage,
-    )
+    fields = loaded._replace(unsynced=unsynced)._asdict()
+    del fields["segments"]
+    return RecoveredLog(segments, loaded.segments.end_offset, fields)
 
 
 def use_recovered_log(disk: Disk, directory: str, settings: LogConfig, found: RecoveredLog, now_ms: int) -> LoadedLog:
     """Return the log that a process has recovered, as the broker uses it."""
-    if found.damage is not None:
-        return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.damage)
-    segments = [
-        LogSegment(
-            disk,
-            directory,
-            each.base_offset,
-            settings.index_interval_bytes,
-            size_bytes=each.size_bytes,
-            created_ms=each.created_ms,
-            has_txn_index=each.has_txn_index,
-        )
-        for each in found.segments
-    ]
-    return LoadedLog(
-        directory,
-        LogSegments(disk, directory, segments, found.end_offset),
-        found.producer_state,
-        found.epochs,
-        found.log_start_offset,
-        found.recovery_point,
-        found.snapshot_offset,
-        found.unsynced,
-    )
+    if found.fields["damage"] is not None:
+        return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.fields["damage"])
+    interval_bytes = settings.index_interval_bytes
+    segments = [LogSegment(disk, directory, interval_bytes=interval_bytes, **each._asdict()) for each in found.segments]
+    return LoadedLog(segments=LogSegments(disk, directory, segments, found.end_offset), **found.fields)

@@ -122,9 +122,9 @@ class Partition:
         return self.log.log_end_offset
 
     def lead(self, leader_epoch: int) -> None:
-        """Append in this epoch from now on."""
+        """Append in this epoch from now on. It begins at the end of the log, even if no record is appended in it."""
         self.leader_epoch = leader_epoch
-        self.log.assign_epoch_start_offset(leader_epoch)
+        self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
 
     # --- append ---------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Partition:
         watermark. Without such a transaction it is the high watermark.
         """
         log = self.log
-        log.producer_state.on_high_watermark_change(self.high_watermark)
+        log.producer_state.forget_ended_txns(self.high_watermark)
         unstable = log.producer_state.first_unstable_offset()
         if unstable is None:
             self.last_stable_offset = self.high_watermark
@@ -382,19 +382,11 @@ class Partition:
             yield 2 * size_bytes * BYTE_US
         return batch
 
-    def epoch_of(self, offset: int) -> int:
-        """Return the leader epoch of the record at `offset`, -1 if unknown."""
-        return self.log.epochs.epoch_for_offset(offset)
-
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     # --- producers ------------------------------------------------------------------------------------------------
-
-    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether the producer has a transaction open here, at this epoch."""
-        return self.log.producer_state.has_ongoing_transaction(producer_id, producer_epoch)
 
     def maybe_start_transaction_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int, *, supports_epoch_bump: bool
@@ -406,11 +398,6 @@ class Partition:
         self.log.producer_state.maybe_create_verification_state_entry(
             producer_id, producer_epoch, first_sequence, self._clock.now_ms(), supports_epoch_bump
         )
-
-    def producer_epoch_of(self, producer_id: int) -> int | None:
-        """Return the last known epoch of the producer; None if the partition does not know it."""
-        producer = self.log.producer_state.get(producer_id)
-        return None if producer is None else producer.epoch
 
     def producer_of(self, producer_id: int) -> ProducerStateEntry | None:
         """Return the state of the producer; None if the partition does not know it."""

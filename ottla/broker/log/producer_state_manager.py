@@ -233,11 +233,6 @@ class ProducerStateManager:
         verification = self._verifications[header.producer_id]
         return verification.epoch == header.producer_epoch and is_reuse(producer, verification.lowest_sequence, header)
 
-    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether the producer has an open transaction in this partition, at this epoch."""
-        producer = self._by_id.get(producer_id)
-        return producer is not None and producer.current_txn_first_offset >= 0 and producer.epoch == producer_epoch
-
     # --- apply ----------------------------------------------------------------------------------------------------
 
     def maybe_create_verification_state_entry(
@@ -317,15 +312,13 @@ class ProducerStateManager:
             _enter_epoch(producer, producer_epoch)
         producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp_ms)
 
-    def on_high_watermark_change(self, high_watermark: int) -> None:
-        """Forget ended transactions whose marker is below the high watermark: the last stable offset may pass them."""
-        if self.unreplicated_txns:
-            self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= high_watermark]
+    def forget_ended_txns(self, below: int) -> None:
+        """Forget transactions whose marker is below the high watermark, or below the log start offset.
 
-    def on_log_start_offset_change(self, log_start_offset: int) -> None:
-        """Forget transactions that ended below the log start offset: the last stable offset may pass them."""
+        The last stable offset may pass them.
+        """
         if self.unreplicated_txns:
-            self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= log_start_offset]
+            self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= below]
 
     def first_unstable_offset(self) -> int | None:
         """Return the first offset of the earliest transaction that is open or whose end is not durable; else None."""

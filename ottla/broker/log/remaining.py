@@ -9,8 +9,6 @@ from collections.abc import Mapping
 class Remaining:
     """Number of logs to open before the broker serves, and about how many bytes of them recovery reads."""
 
-    __slots__ = ("_sizes", "counted", "logs")
-
     def __init__(self) -> None:
         self.counted = False
         """Whether a recovery is needed and its size is known."""

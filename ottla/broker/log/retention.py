@@ -92,9 +92,13 @@ class Retention:
 
     def _delete_some(self, partition: Partition) -> bool:
         """Delete a few of the oldest segments; return whether there may be more to delete."""
+
+        def modified_ms(segment: LogSegment) -> int:
+            return self._disk.modified_ms(segment.log_path)
+
         try:
             # The age of a segment may need its index files: examine only segments of this step and one more.
-            count = count_deletable(partition, self._clock.now_ms(), self._modified_ms, SEGMENTS_PER_STEP + 1)
+            count = count_deletable(partition, self._clock.now_ms(), modified_ms, SEGMENTS_PER_STEP + 1)
             step = min(count, SEGMENTS_PER_STEP)
             return step > 0 and self._delete(partition, step) and count > step
         except OSError as error:
@@ -120,6 +124,3 @@ class Retention:
                 partition.about | {"count": count, "offset": partition.log_start_offset},
             )
         return bool(removed)
-
-    def _modified_ms(self, segment: LogSegment) -> int:
-        return self._disk.modified_ms(segment.log_path)

@@ -1,9 +1,8 @@
 """Replacement of segments by their compacted segment; a crash leaves the old ones or the new one. shell
 
-The new segment is written to `.cleaned` files and synced. Then these are renamed to `.swap`, the `.log` first. The
-replacement is decided when no `.cleaned` file is left and the names are on the device. Then the old files are renamed
-to `.deleted`, and the `.swap` files get their final names. Loading a log completes decided replacements and removes the
-files of others. The first and last offsets of the `.log.swap` show which segments it replaces.
+`docs/decisions/compaction.md` has the order of the renames. The replacement is decided when no `.cleaned` file is left
+and the names are on the device. Loading a log completes decided replacements and removes the files of others. The first
+and last offsets of the `.log.swap` show which segments it replaces.
 
 Source: Kafka's `LocalLog.replaceSegments`, `LogLoader.completeSwapOperations` (4.3.1). Incomplete replacements by Kafka
 are completed here too.
@@ -11,6 +10,7 @@ are completed here too.
 
 import re
 from collections.abc import Iterable
+from contextlib import closing
 
 from ottla.broker.log.batches import iter_file
 from ottla.broker.ports.disk import Disk
@@ -82,10 +82,7 @@ def complete_swap_operations(disk: Disk, directory: str, names: Iterable[str]) -
 
 def _end_offset(disk: Disk, path: str, base_offset: int) -> int:
     """Return the offset after the last batch of a file."""
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         for _, header, _ in iter_file(file, 0, file.size_bytes, least_offset=base_offset):
             base_offset = header.next_offset
-    finally:
-        file.close()
     return base_offset

@@ -13,7 +13,14 @@ from typing import Final
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import MAX_INT64, LogConfig
-from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, validate, validate_at_once
+from ottla.broker.log.log_validator import (
+    ValidationFailure,
+    ValidationResult,
+    too_large_for_segment,
+    too_large_for_topic,
+    validate,
+    validate_at_once,
+)
 from ottla.broker.log.producer_state_entry import AppendDecision
 from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.results import AppendResult, FetchDataInfo
@@ -169,15 +176,9 @@ class UnifiedLog:
         """Append one batch that a coordinator or the cluster built; check its producer epoch, not its sequences."""
         size_bytes, settings = len(batch), self.config
         if size_bytes > settings.max_message_bytes:
-            return self._refuse(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {size_bytes} bytes exceeds the topic's max.message.bytes, {settings.max_message_bytes}",
-            )
+            return self._refuse(*too_large_for_topic(size_bytes, settings))
         if size_bytes > settings.segment_bytes:
-            return self._refuse(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"batch of {size_bytes} bytes exceeds the topic's segment.bytes, {settings.segment_bytes}",
-            )
+            return self._refuse(*too_large_for_segment(size_bytes, settings))
         last_offset_delta, max_timestamp_ms, producer_id = read_append_fields(batch)
         header = read_header(batch) if producer_id >= 0 else None
         if header is not None:
@@ -245,10 +246,6 @@ class UnifiedLog:
         start = -1 if error in _WITHOUT_LOG_START else self.log_start_offset
         return AppendResult(error, log_start_offset=start, message=message, record_errors=record_errors)
 
-    def assign_epoch_start_offset(self, leader_epoch: int) -> None:
-        """Begin an epoch at the end of the log, even if no record is ever appended in it."""
-        self.epochs.assign(leader_epoch, self.log_end_offset)
-
     # --- read -----------------------------------------------------------------------------------------------------
 
     def read_at_once(
@@ -309,10 +306,6 @@ class UnifiedLog:
         self.unsynced = []
         return self.segments.active.base_offset
 
-    def sync(self) -> None:
-        """Put the active segment and its directory entries on the device."""
-        self.segments.sync()
-
     def save(self) -> list[str]:
         """Write index files, epochs and the producer snapshot for a clean stop; return the paths to sync."""
         self._snapshots.stop()
@@ -371,7 +364,7 @@ class UnifiedLog:
             return False
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self.producer_state.on_log_start_offset_change(offset)
+        self.producer_state.forget_ended_txns(offset)
         return True
 
     def drop_oldest(self, count: int) -> list[LogSegment]:
@@ -385,16 +378,18 @@ class UnifiedLog:
         removed = segments.remove_first(count)
         self.maybe_increment_log_start_offset(segments.first_offset)
         self.recovery_point = max(self.recovery_point, segments.first_offset)
-        paths = {path for segment in removed for path in (*segment.paths, self._snapshots.path(segment.base_offset))}
-        self.unsynced = [path for path in self.unsynced if path not in paths]
+        self._forget_unsynced(removed)
         return removed
 
     def replace_segments(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
         """Replace a group of sealed segments by the compacted `segment`, which is on the device."""
         self.segments.replace(group, segment)
-        paths = {path for old in group for path in (*old.paths, self._snapshots.path(old.base_offset))}
-        paths.discard(self._snapshots.path(segment.base_offset))
-        self.unsynced = [path for path in self.unsynced if path not in paths]
+        self._forget_unsynced(group, kept=self._snapshots.path(segment.base_offset))
+
+    def _forget_unsynced(self, segments: Sequence[LogSegment], kept: str = "") -> None:
+        """Remove the files of removed segments from `unsynced`, except the snapshot `kept`."""
+        paths = {path for old in segments for path in (*old.paths, self._snapshots.path(old.base_offset))}
+        self.unsynced = [path for path in self.unsynced if path not in paths or path == kept]
 
     def remove_expired_producers(self, now_ms: int) -> Iterator[int]:
         """Forget producers that were idle for `producer.id.expiration.ms`; yield the numbers of removed ones."""

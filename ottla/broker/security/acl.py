@@ -76,8 +76,6 @@ class Decision(NamedTuple):
 class _Patterns:
     """Entries of one resource type."""
 
-    __slots__ = ("_of_length", "lengths", "literal", "prefixed")
-
     def __init__(self) -> None:
         self.literal: dict[str, dict[_Holder, _Mask]] = {}
         self.prefixed: dict[str, dict[_Holder, _Mask]] = {}
@@ -129,7 +127,7 @@ class _Patterns:
 
 
 class AclAuthorizer:
-    """`Authorizer` by ACL entries, which are added and removed one by one."""
+    """Authorizer by ACL entries, which are added and removed one by one."""
 
     def __init__(self, super_users: Collection[str] = (), allow_everyone_if_no_acl_found: bool = False) -> None:
         """Create an authorizer without entries. `super_users` are principals as TYPE:NAME."""
@@ -335,6 +333,25 @@ def _unpack_entry(entry: AccessControlEntryRecord) -> _Unpacked:
     return entry.resource_type, kind, entry.resource_name, holder, bit
 
 
+def _canonical_host(host: str) -> str:
+    """Return the canonical spelling of an address: Java writes IPv6 in full, other programs shorten it.
+
+    An IPv6 address that is mapped from IPv4 becomes IPv4. Text that is not an address is returned unchanged.
+    """
+    return _canonical_ipv6(host) if ":" in host else host
+
+
+@lru_cache(_REMEMBERED_HOSTS)
+def _canonical_ipv6(host: str) -> str:
+    from ipaddress import AddressValueError, IPv6Address
+
+    try:
+        address = IPv6Address(host.strip("[]"))
+    except AddressValueError:
+        return host
+    return str(address.ipv4_mapped or address)
+
+
 def _count_down(counts: dict[str, int], name: str) -> None:
     counts[name] -= 1
     if not counts[name]:
@@ -365,22 +382,3 @@ def _make_entry(
     return AccessControlEntryRecord(
         b"", resource_type, name, pattern_type, principal, host, operation, permission.value
     )
-
-
-def _canonical_host(host: str) -> str:
-    """Return the spelling of an address that entries use: Java writes IPv6 in full, other programs shorten it.
-
-    An IPv6 address that is mapped from IPv4 becomes IPv4. Text that is not an address is returned unchanged.
-    """
-    return _canonical_ipv6(host) if ":" in host else host
-
-
-@lru_cache(_REMEMBERED_HOSTS)
-def _canonical_ipv6(host: str) -> str:
-    from ipaddress import AddressValueError, IPv6Address
-
-    try:
-        address = IPv6Address(host.strip("[]"))
-    except AddressValueError:
-        return host
-    return str(address.ipv4_mapped or address)

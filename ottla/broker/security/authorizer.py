@@ -1,14 +1,12 @@
-"""The rights that APIs need, and the interface that checks them. pure
+"""The rights that APIs need; `acl.py` checks them. pure
 
-Source: `Authorizer`, `AuthHelper` of Kafka 4.3.1.
+Source: `AuthHelper` of Kafka 4.3.1.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from ottla.broker.security.session import Session
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
 
 class Need(NamedTuple):
@@ -22,16 +20,3 @@ class Need(NamedTuple):
     resource_type: ResourceType
     error: ErrorCode
     is_quiet: bool = False
-
-
-class Authorizer(Protocol):
-    """Interface of authorizers, which decide without waiting."""
-
-    def authorize(self, session: Session, need: Need, name: str) -> bool:
-        """Return whether the client may perform this operation on the resource of that name."""
-
-    def has(self, entry: AccessControlEntryRecord) -> bool:
-        """Return whether an equal entry exists."""
-
-    def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
-        """Return whether the client may perform this operation on any resource of that type, existing or not."""

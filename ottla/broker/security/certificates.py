@@ -53,9 +53,7 @@ class _Field(NamedTuple):
 def certificate_entry(der: bytes) -> CertificateEntry:
     """Return the names of a certificate. Raises ValueError if the data is not a certificate."""
     try:
-        certificate, _ = _field(der, 0)
-        signed, _ = _field(certificate.content, 0)
-        fields = [field for field in _fields(signed.content) if field.tag != _VERSION]
+        fields = _signed_fields(der)
         extensions = next((field for field in fields if field.tag == _EXTENSIONS), None)
         san = () if extensions is None else _alternative_names(extensions)
         return CertificateEntry(tuple(_dn(fields[_BEFORE_SUBJECT])), frozenset(san))
@@ -69,10 +67,7 @@ def distinguished_name(der: bytes) -> str:
     Java decodes all strings as UTF-8, whatever their type, so the principals in Kafka's ACLs are decoded like this.
     """
     try:
-        certificate, _ = _field(der, 0)
-        signed, _ = _field(certificate.content, 0)
-        fields = [field for field in _fields(signed.content) if field.tag != _VERSION]
-        return written_name(fields[_BEFORE_SUBJECT].content)
+        return written_name(_signed_fields(der)[_BEFORE_SUBJECT].content)
     except IndexError:
         raise ValueError("a certificate that is cut short") from None
 
@@ -143,6 +138,13 @@ def _general_name(name: _Field) -> str:
 def _text(value: _Field) -> str:
     encoding = _ENCODINGS.get(value.tag)
     return value.content.hex() if encoding is None else " ".join(value.content.decode(encoding).split())
+
+
+def _signed_fields(der: bytes) -> list[_Field]:
+    """Return the fields of a certificate that its signature covers, without the version."""
+    certificate, _ = _field(der, 0)
+    signed, _ = _field(certificate.content, 0)
+    return [field for field in _fields(signed.content) if field.tag != _VERSION]
 
 
 def _fields(content: bytes) -> Iterator[_Field]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from ottla.broker.security.scram import SCRAM_MECHANISMS, ScramMechanism
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
-from ottla.protocol.internal_topics.metadata_records import format_uuid
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -12,9 +13,6 @@ from ottla.protocol.internal_topics.security_records import (
     SecurityRecord,
     UserScramCredentialRecord,
 )
-
-SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""Names of the types of `ScramMechanism`."""
 
 
 def describe_change(record: SecurityRecord, acls: Mapping[bytes, AccessControlEntryRecord]) -> str:
@@ -26,7 +24,7 @@ def describe_change(record: SecurityRecord, acls: Mapping[bytes, AccessControlEn
         case AccessControlEntryRecord():
             return _acl(record)
         case RemoveAccessControlEntryRecord():
-            return (_acl(acls[record.id]) if record.id in acls else f"ACL {format_uuid(record.id)}") + " removed"
+            return (_acl(acls[record.id]) if record.id in acls else f"ACL {encode_id(record.id)}") + " removed"
         case UserScramCredentialRecord():
             return f"{_mechanism(record.mechanism)} of user {record.name} with {record.iterations} iterations"
         case RemoveUserScramCredentialRecord():
@@ -38,7 +36,7 @@ def describe_change(record: SecurityRecord, acls: Mapping[bytes, AccessControlEn
 
 def _acl(entry: AccessControlEntryRecord) -> str:
     return (
-        f"ACL {format_uuid(entry.id)} (principal={entry.principal}, host={entry.host}, "
+        f"ACL {encode_id(entry.id)} (principal={entry.principal}, host={entry.host}, "
         f"operation={_name(AclOperation, entry.operation)}, "
         f"permissionType={_name(PermissionType, entry.permission_type)}) on "
         f"(resourceType={_name(ResourceType, entry.resource_type)}, name={entry.resource_name}, "
@@ -51,4 +49,4 @@ def _name(kind: type[AclOperation | PermissionType | PatternType | ResourceType]
 
 
 def _mechanism(code: int) -> str:
-    return SCRAM_MECHANISMS.get(code, f"mechanism {code}")
+    return ScramMechanism(code).mechanism_name if code in SCRAM_MECHANISMS else f"mechanism {code}"

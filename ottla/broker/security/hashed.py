@@ -18,8 +18,6 @@ _STRONGEST_FIRST: Final = (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SH
 class HashedPasswords:
     """Checker of PLAIN passwords against SCRAM credentials."""
 
-    __slots__ = ("_elsewhere", "_gate", "_turns", "_users")
-
     def __init__(self, users: ScramUsers, turns: Turns, elsewhere: Web) -> None:
         self._users = users
         self._turns = turns

@@ -37,19 +37,6 @@ class KeyFetchContext(NamedTuple):
 class Jwks:
     """Key set of a URL."""
 
-    __slots__ = (
-        "_around",
-        "_backoff_ms",
-        "_config",
-        "_fetched_ms",
-        "_keys",
-        "_stopped",
-        "_timer",
-        "_under_way",
-        "_waits",
-        "listener_name",
-    )
-
     def __init__(self, listener_name: str, config: Config, around: KeyFetchContext) -> None:
         self.listener_name = listener_name
         self._config = config

@@ -10,7 +10,7 @@ from ottla.broker.config.listener_options import TLS_OPTIONS, listener_config
 from ottla.broker.config.principals import mapped_name, parse_principal_rules
 from ottla.broker.costs import HANDSHAKE_US
 from ottla.broker.log_limiter import LogLimiter, describe_repeats
-from ottla.broker.non_kafka import NonKafkaClients, describe_non_tls
+from ottla.broker.non_kafka import describe_non_tls
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
 from ottla.broker.security.certificates import distinguished_name, why_not
@@ -30,9 +30,7 @@ _Stamps = tuple[tuple[int, int], ...]
 class ListenerTls:
     """TLS of one listener. A change that fails is logged, and the previous certificate stays in use."""
 
-    def __init__(
-        self, config: Config, listener: Listener, turns: Turns, clock: Clock, non_kafka: NonKafkaClients
-    ) -> None:
+    def __init__(self, config: Config, listener: Listener, turns: Turns, clock: Clock, non_kafka: LogLimiter) -> None:
         """Load keys and certificates. Raises TlsError if that fails."""
         self._name = listener.name
         self._turns = turns
@@ -115,7 +113,7 @@ class ListenerTls:
     def report_non_tls(self, peer: str, first: bytes) -> None:
         """Log a client that does not speak TLS."""
         protocol = describe_non_tls(first)
-        if self._non_kafka.is_log_due(peer.rpartition(":")[0], protocol, self._clock.monotonic_ms()):
+        if self._non_kafka.count((peer.rpartition(":")[0], protocol), self._clock.monotonic_ms()):
             log.warning("Closing the connection of %s: %s", peer, protocol)
 
     def _renew(self, config: Config) -> None:

@@ -37,7 +37,9 @@ class Logins:
         if OAUTHBEARER in settings.mechanisms:
             self._tokens = self._tokens_of(listener_name, around)
         self.names = settings.mechanisms
+        """The mechanisms that are enabled, in the order of sasl.enabled.mechanisms."""
         self.max_receive_bytes = settings.max_receive_bytes
+        """Maximum size of a request from a client that is not logged in."""
         self.counts = LoginCounts()
         self._users = _users(settings)
         self._hashed = HashedPasswords(scram_users, around.turns, around.web) if _has_hashed(settings) else None

@@ -3,8 +3,9 @@
 Source: `javax.security.sasl.SaslServer` as `SaslServerAuthenticator` of Kafka 4.3.1 drives it.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.broker.turns import Handler
 
@@ -22,21 +23,25 @@ class SaslFailed(Exception):
         self.message = message
 
 
-class SaslServer(Protocol):
+class SaslServer(ABC):
     """Broker's side of one login. It is dropped when the login has failed or is complete."""
 
-    @property
-    def complete(self) -> bool:
-        """Return whether the client is authenticated; no more tokens may follow."""
+    __slots__ = ("complete", "expires_at_ms", "name")
+
+    def __init__(self) -> None:
+        self.complete = False
+        """Whether the client is authenticated; no more tokens may follow."""
+        self.name = ""
+        """Name of the user, set when the login is complete."""
+        self.expires_at_ms: float | None = None
+        """The expiration time of the credentials, in ms since 1970; None if they do not expire. Read when complete."""
 
     @property
     def principal(self) -> str:
         """The principal as TYPE:NAME; read when the login is complete."""
+        return f"User:{self.name}"
 
-    @property
-    def expires_at_ms(self) -> float | None:
-        """The expiration time of the credentials, in ms since 1970; None if they do not expire. Read when complete."""
-
+    @abstractmethod
     def evaluate(self, token: bytes) -> Handler[bytes]:
         """Return the answer to the client's next token. Raises SaslFailed.
 
@@ -59,25 +64,3 @@ class LoginCounts:
 
 NO_LOGINS: Final = LoginCounts()
 """Counts of a listener without SASL."""
-
-
-class Mechanisms(Protocol):
-    """The mechanisms of one listener, with its settings and users."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The mechanisms that are enabled, in the order of sasl.enabled.mechanisms."""
-
-    @property
-    def max_receive_bytes(self) -> int:
-        """Maximum size of a request from a client that is not logged in."""
-
-    @property
-    def counts(self) -> LoginCounts:
-        """The numbers of logins."""
-
-    def max_reauth_ms(self, name: str) -> int:
-        """Return the longest session of a mechanism; 0 for no limit."""
-
-    def server(self, name: str) -> SaslServer:
-        """Begin a login with one of `names`."""

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Final, NamedTuple, Protocol
 
-from ottla.broker.security.mechanism import SaslFailed
+from ottla.broker.security.mechanism import SaslFailed, SaslServer
 from ottla.broker.turns import Handler
 
 NAME: Final = "OAUTHBEARER"
@@ -47,24 +47,15 @@ class Tokens(Protocol):
         """Return the claims of a token. May wait for keys. Raises TokenRefused."""
 
 
-class OAuthServer:
+class OAuthServer(SaslServer):
     """The broker's side of one OAUTHBEARER login."""
 
-    __slots__ = ("_checked", "_refused", "_tokens", "complete")
+    __slots__ = ("_refused", "_tokens")
 
     def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
         self._tokens = tokens
-        self._checked = Checked("", 0.0)
         self._refused: SaslFailed | None = None
-        self.complete = False
-
-    @property
-    def principal(self) -> str:
-        return f"User:{self._checked.name}"
-
-    @property
-    def expires_at_ms(self) -> float:
-        return self._checked.expires_at_ms
 
     async def evaluate(self, token: bytes) -> bytes:
         """Return nothing for a valid token, or an error as JSON for a refused one. Raises SaslFailed."""
@@ -85,7 +76,7 @@ class OAuthServer:
                 f"token's principal name ({checked.name})"
             )
             raise SaslFailed(message, message)
-        self._checked = checked
+        self.name, self.expires_at_ms = checked
         self.complete = True
         return b""
 

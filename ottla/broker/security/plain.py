@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 from ottla.broker.security.hashed import HashedPasswords
-from ottla.broker.security.mechanism import SaslFailed
+from ottla.broker.security.mechanism import SaslFailed, SaslServer
 
 NAME: Final = "PLAIN"
 _TOKEN_BYTES_MOST: Final = 4_096
@@ -20,22 +20,15 @@ _NOBODYS: Final = "\x00"
 """Password with which the password of an unknown user is compared: no token can contain it."""
 
 
-class PlainServer:
+class PlainServer(SaslServer):
     """The broker's side of one PLAIN login. `users` has passwords by name; `hashed` checks other users."""
 
-    __slots__ = ("_hashed", "_name", "_users", "complete")
-
-    expires_at_ms = None
+    __slots__ = ("_hashed", "_users")
 
     def __init__(self, users: Mapping[str, str], hashed: HashedPasswords | None = None) -> None:
+        super().__init__()
         self._users = users
         self._hashed = hashed
-        self._name = ""
-        self.complete = False
-
-    @property
-    def principal(self) -> str:
-        return f"User:{self._name}"
 
     async def evaluate(self, token: bytes) -> bytes:
         """Return an empty answer if the password is right. Raises SaslFailed otherwise."""
@@ -57,7 +50,7 @@ class PlainServer:
             raise _failure(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        self._name = name
+        self.name = name
         self.complete = True
         return b""
 

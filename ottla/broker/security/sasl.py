@@ -13,7 +13,8 @@ from enum import Enum, auto
 from typing import Final
 
 from ottla.broker.ports.clock import Clock
-from ottla.broker.security.mechanism import Mechanisms, SaslFailed, SaslServer
+from ottla.broker.security.logins import Logins
+from ottla.broker.security.mechanism import SaslFailed, SaslServer
 from ottla.broker.security.session import Session
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -68,7 +69,7 @@ class Authenticator:
         "on_login",
     )
 
-    def __init__(self, mechanisms: Mechanisms, clock: Clock) -> None:
+    def __init__(self, mechanisms: Logins, clock: Clock) -> None:
         self._mechanisms = mechanisms
         self._clock = clock
         self._state = _State.HANDSHAKE_OR_VERSIONS_REQUEST

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.broker.config.scram import ScramUser
-from ottla.broker.security.mechanism import SaslFailed
+from ottla.broker.security.mechanism import SaslFailed, SaslServer
 from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
 
 MIN_ITERATIONS: Final = 4_096
@@ -85,6 +85,19 @@ def credential(
     return UserScramCredentialRecord(name, mechanism, salt, stored_key, server_key, iterations)
 
 
+def user_record(user: ScramUser, new_salt: Callable[[], bytes]) -> UserScramCredentialRecord:
+    """Return the record of a user with which a new data directory begins; hashing a password takes some 3 ms.
+
+    Source: `ScramParser.PerMechanismData.toRecord`.
+    """
+    mechanism = BY_NAME[user.mechanism]
+    salt = user.salt or new_salt()
+    salted = user.salted_password
+    if salted is None:
+        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, (user.password or "").encode(), salt, user.iterations)
+    return credential(user.name, mechanism, salt, salted, user.iterations)
+
+
 def is_made_of(mechanism: ScramMechanism, kept: UserScramCredentialRecord, salted_password: bytes) -> bool:
     """Return whether the stored credential was made from this password."""
     client_key = _hmac(mechanism, salted_password, b"Client Key")
@@ -102,8 +115,6 @@ class _FakeForm(NamedTuple):
 
 class ScramUsers:
     """The credentials of a broker, by (name, mechanism), and fake credentials for unknown names."""
-
-    __slots__ = ("_by_name", "_forms", "_own_secret", "random_bytes")
 
     def __init__(
         self, by_name: Mapping[tuple[str, int], UserScramCredentialRecord], random_bytes: Callable[[int], bytes]
@@ -170,23 +181,16 @@ class _Begun(NamedTuple):
     answer: str
 
 
-class ScramServer:
+class ScramServer(SaslServer):
     """The broker's side of one SCRAM login."""
 
-    __slots__ = ("_begun", "_mechanism", "_name", "_users", "complete")
-
-    expires_at_ms = None
+    __slots__ = ("_begun", "_mechanism", "_users")
 
     def __init__(self, mechanism: ScramMechanism, users: ScramUsers) -> None:
+        super().__init__()
         self._mechanism = mechanism
         self._users = users
         self._begun: _Begun | None = None
-        self._name = ""
-        self.complete = False
-
-    @property
-    def principal(self) -> str:
-        return f"User:{self._name}"
 
     async def evaluate(self, token: bytes) -> bytes:
         """Return the broker's first message, then its last. Raises SaslFailed."""
@@ -233,7 +237,7 @@ class ScramServer:
             raise SaslFailed(f"{self._about(begun)}: the channel binding of the last message is not that of the first")
         if begun.refused or not is_proved:
             raise SaslFailed(f"{self._about(begun)}: {begun.refused or 'the password is wrong'}")
-        self._name = begun.name
+        self.name = begun.name
         self.complete = True
         return b"v=" + b64encode(verifier)
 
@@ -250,16 +254,3 @@ def _xor(signature: bytes, proof: bytes) -> bytes:
     if len(signature) != len(proof):
         return b""
     return bytes(left ^ right for left, right in zip(signature, proof, strict=True))
-
-
-def user_record(user: ScramUser, new_salt: Callable[[], bytes]) -> UserScramCredentialRecord:
-    """Return the credential record of a user of a new data directory; hashing a password takes some 3 ms.
-
-    Source: `ScramParser.PerMechanismData.toRecord` of Kafka 4.3.1.
-    """
-    mechanism = BY_NAME[user.mechanism]
-    salt = user.salt or new_salt()
-    salted = user.salted_password
-    if salted is None:
-        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, (user.password or "").encode(), salt, user.iterations)
-    return credential(user.name, mechanism, salt, salted, user.iterations)

@@ -18,8 +18,6 @@ from ottla.broker.security.unsecured import seconds, user_name
 class SignedTokens:
     """Checker of the tokens of one listener, with the keys of `jwks`."""
 
-    __slots__ = ("_around", "_config", "_jwks")
-
     def __init__(self, config: Config, jwks: Jwks, around: KeyFetchContext) -> None:
         self._config = config
         self._jwks = jwks

@@ -39,27 +39,25 @@ def key_store(config: Config) -> KeyStore:
         key = _blocks(config.ssl_keystore_key, "ssl.keystore.key", keys=True)
         chain = _blocks(config.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain", keys=False)
         return KeyStore(key + chain, config.ssl_key_password)
-    option = "ssl.keystore.location"
-    content = _read(config.ssl_keystore_location, option)
+    option, location = "ssl.keystore.location", config.ssl_keystore_location
+    content, where = _read(location, option), f"{option} {location}"
     if config.ssl_keystore_type == "PEM":
-        where = f"{option} {config.ssl_keystore_location}"
         text = _text(content, where)
         return KeyStore(_blocks(text, where, keys=True) + _blocks(text, where, keys=False), config.ssl_key_password)
-    return KeyStore(_from_pkcs12(content, config.ssl_keystore_password, option, config.ssl_keystore_location), "")
+    return KeyStore(_from_pkcs12(content, config.ssl_keystore_password, option, location), "")
 
 
 def read_ca_certificates(config: Config) -> str:
     """Return the CA certificates for clients as PEM; empty text selects those of this machine. Raises TlsError."""
     if config.ssl_truststore_certificates:
         return _blocks(config.ssl_truststore_certificates, "ssl.truststore.certificates", keys=False)
-    if not config.ssl_truststore_location:
+    option, location = "ssl.truststore.location", config.ssl_truststore_location
+    if not location:
         return ""
-    option = "ssl.truststore.location"
-    content = _read(config.ssl_truststore_location, option)
+    content, where = _read(location, option), f"{option} {location}"
     if config.ssl_truststore_type == "PEM":
-        where = f"{option} {config.ssl_truststore_location}"
         return _blocks(_text(content, where), where, keys=False)
-    return _from_pkcs12(content, config.ssl_truststore_password, option, config.ssl_truststore_location, keys=False)
+    return _from_pkcs12(content, config.ssl_truststore_password, option, location, keys=False)
 
 
 def _read(location: str, option: str) -> bytes:

@@ -19,8 +19,6 @@ _LATEST_S: Final = 253_402_300_799.0
 class UnsecuredTokens:
     """Checker of unsigned tokens, which accepts their claims until they expire."""
 
-    __slots__ = ("_now_ms", "_settings")
-
     def __init__(self, settings: UnsecuredSettings, now_ms: Callable[[], float]) -> None:
         self._settings = settings
         self._now_ms = now_ms

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.cli.dump.schemas import ASSIGNMENT, CONTROL_SCHEMAS, METADATA_SCHEMAS, SUBSCRIPTION, Field, Json, read_fields
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
-from ottla.protocol.internal_topics.metadata_records import format_uuid
 from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
     GroupValue,
@@ -103,7 +103,7 @@ def _offset_value(value: OffsetValue, raw: bytes) -> Json:
     if version == 1:
         fields["expireTimestamp"] = value.expire_ms
     if value.topic_id is not None:
-        fields["topicId"] = format_uuid(value.topic_id)
+        fields["topicId"] = encode_id(value.topic_id)
     return fields
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, SNAPSHOT_FOOTER, SNAPSHOT_HEADER
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.fields import UUID_SIZE, Reader
-from ottla.protocol.internal_topics.metadata_records import NO_LEADER_CHANGE, format_uuid
+from ottla.protocol.internal_topics.metadata_records import NO_LEADER_CHANGE
 
 Json = Any
 Read = Callable[[Reader, int], Json]
@@ -79,7 +80,7 @@ _float64: Final = _plain(Reader.float64)
 _bool: Final = _plain(lambda reader: reader.int8() != 0)
 _string: Final = _plain(Reader.string)
 _nullable_string: Final = _plain(Reader.nullable_string)
-_uuid: Final = _plain(lambda reader: format_uuid(reader.uuid()))
+_uuid: Final = _plain(lambda reader: encode_id(reader.uuid()))
 _bytes: Final = _plain(lambda reader: b64encode(reader.blob()).decode())
 
 

@@ -22,7 +22,7 @@ from ottla.protocol.internal_topics.kraft_records import (
     kraft_voters,
     snapshot_name,
 )
-from ottla.protocol.internal_topics.metadata_records import encode_metadata_record, format_uuid, parse_uuid
+from ottla.protocol.internal_topics.metadata_records import encode_metadata_record, parse_uuid
 from ottla.protocol.properties import read_properties
 
 METADATA_DIRECTORY: Final = f"{METADATA_TOPIC}-0"
@@ -131,7 +131,7 @@ class Graduation:
             "version": "1",
             "cluster.id": old["cluster.id"],
             "node.id": str(self._node_id),
-            "directory.id": format_uuid(self._directory_id),
+            "directory.id": checkpoints.encode_id(self._directory_id),
         }
         path = self._path(checkpoints.META_PROPERTIES)
         return self._disk.read(path) if old == expected else checkpoints.encode_properties(expected)

@@ -86,7 +86,6 @@ class Directory:
             clean=self.clean,
             truncate_damaged=False,
             now_ms=now_ms,
-            producer_id_expiration_ms=LogConfig().producer_id_expiration_ms,
         )
 
     def settings_of(self, name: str) -> LogConfig:

@@ -7,6 +7,7 @@ compacted log cannot show any more: earlier states of producers, and transaction
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -60,15 +61,14 @@ def plan_partition(
 ) -> Plan:
     """Recover the partition in memory and compare. `start` has the data that a start has. Failed IO raises OSError."""
     disk = OverlayDisk()
-    from_scratch = start._replace(
-        recovery_point=0, clean=False, truncate_damaged=cut_damaged, producer_id_expiration_ms=NEVER_MS
-    )
+    from_scratch = start._replace(recovery_point=0, clean=False, truncate_damaged=cut_damaged)
+    keep_all_producers = replace(settings, producer_id_expiration_ms=NEVER_MS)
     try:
         with silent_recovery():
             with suppress(BadBatch):  # loading finds it again, and reports it
                 complete_swap_operations(disk, directory, disk.list(directory))
             swap = list(disk.moves)
-            loaded = load_log(disk, directory, settings, from_scratch)
+            loaded = load_log(disk, directory, keep_all_producers, from_scratch)
         end = loaded.segments.end_offset
         damage = loaded.damage and loaded.damage.replace(f"{directory} is damaged: ", "").replace(f"{directory}/", "")
         if damage is None and end < start.recovery_point and not cut_damaged:

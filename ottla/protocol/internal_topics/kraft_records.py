@@ -68,36 +68,30 @@ def leader_change(leader_id: int) -> ControlRecord:
     writer.int32(leader_id)
     for _voters_then_granting in range(2):
         writer.array((leader_id,), lambda voter: _voter_id(writer, voter))
-    writer.tags()
-    return _KEY.pack(0, LEADER_CHANGE), bytes(writer.out)
+    return _control_record(LEADER_CHANGE, writer)
 
 
 def snapshot_header(last_contained_log_timestamp_ms: int = 0) -> ControlRecord:
     writer = _version_writer()
     writer.int64(last_contained_log_timestamp_ms)
-    writer.tags()
-    return _KEY.pack(0, SNAPSHOT_HEADER), bytes(writer.out)
+    return _control_record(SNAPSHOT_HEADER, writer)
 
 
 def snapshot_footer() -> ControlRecord:
-    writer = _version_writer()
-    writer.tags()
-    return _KEY.pack(0, SNAPSHOT_FOOTER), bytes(writer.out)
+    return _control_record(SNAPSHOT_FOOTER, _version_writer())
 
 
 def kraft_version(level: int = KRAFT_VERSION_LEVEL) -> ControlRecord:
     writer = _version_writer()
     writer.int16(level)
-    writer.tags()
-    return _KEY.pack(0, KRAFT_VERSION), bytes(writer.out)
+    return _control_record(KRAFT_VERSION, writer)
 
 
 def kraft_voters(voter: Voter) -> ControlRecord:
     """Return the voters record of a quorum of one voter."""
     writer = _version_writer()
     writer.array((voter,), lambda one: _voter(writer, one))
-    writer.tags()
-    return _KEY.pack(0, KRAFT_VOTERS), bytes(writer.out)
+    return _control_record(KRAFT_VOTERS, writer)
 
 
 def build_snapshot(controls: Sequence[ControlRecord], values: Sequence[bytes], timestamp_ms: int) -> bytes:
@@ -161,6 +155,11 @@ def _version_writer() -> Writer:
     writer = Writer(flexible=True)
     writer.int16(0)
     return writer
+
+
+def _control_record(control_type: int, writer: Writer) -> ControlRecord:
+    writer.tags()
+    return _KEY.pack(0, control_type), bytes(writer.out)
 
 
 def _voter_id(writer: Writer, voter: int) -> None:

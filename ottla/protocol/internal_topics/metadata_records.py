@@ -2,18 +2,30 @@
 
 Source: the schemas of `kafka-metadata` 4.3.1 and `AbstractApiMessageSerde` of Kafka's server-common.
 A value is unsigned varint frame version 1, record key, record version, then the message, flexible from version 0. Ids
-are 16 bytes, printed as 22 characters of base64url (`format_uuid`).
+are 16 bytes, printed as 22 characters of base64url (`checkpoints.encode_id`).
 """
 
 import base64
 import binascii
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UUID_SIZE, Reader, UnknownVersion, Writer
-from ottla.protocol.internal_topics.security_records import SECURITY_DECODERS, SECURITY_ENCODERS, SecurityRecord
+from ottla.protocol.internal_topics.security_records import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    SECURITY_TYPES,
+    STRING,
+    UUID,
+    RecordType,
+    SecurityRecord,
+    plain_type,
+)
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 _FRAME_VERSION = 1
@@ -55,6 +67,14 @@ class PartitionRecord(NamedTuple):
     leader_recovery_state: int = 0
     eligible_leader_replicas: Ints | None = None
     last_known_elr: Ints | None = None
+
+
+def partition_on(
+    node_id: int, directories: Ids, topic_id: bytes, partition_id: int, leader_epoch: int = 0
+) -> PartitionRecord:
+    """Return the record of a partition whose only replica is on this node."""
+    me = (node_id,)
+    return PartitionRecord(partition_id, topic_id, me, me, node_id, leader_epoch, 0, directories)
 
 
 class PartitionChangeRecord(NamedTuple):
@@ -139,11 +159,11 @@ def encode_partition_records(first: PartitionRecord, partition_ids: Iterable[int
 
 def encode_metadata_record(record: MetadataRecord) -> bytes:
     """Return the record value in the version that Kafka 4.3.1 writes."""
-    key, version, encode = _ENCODERS[type(record)]
+    kind = _TYPES[type(record)]
     writer = Writer(flexible=True)
-    for number in (_FRAME_VERSION, key, version):
+    for number in (_FRAME_VERSION, kind.key, kind.version):
         writer.unsigned_varint(number)
-    encode(writer, record)
+    kind.write(writer, record)
     return bytes(writer.out)
 
 
@@ -152,37 +172,34 @@ def decode_metadata_record(value: Buffer) -> MetadataRecord | None:
 
     Raises UnknownVersion for a newer version of a known type, ProtocolError for bytes that are no metadata record.
     """
-    reader = Reader(value, flexible=True)
-    frame_version = reader.unsigned_varint()
-    if frame_version != _FRAME_VERSION:
-        raise ProtocolError(f"metadata record with frame version {frame_version}")
-    key, version = reader.unsigned_varint(), reader.unsigned_varint()
-    if key not in _DECODERS:
+    reader, key = _read_key(value)
+    version = reader.unsigned_varint()
+    kind = _TYPES_BY_KEY.get(key)
+    if kind is None:
         return None
-    highest, decode = _DECODERS[key]
-    if version > highest:
+    if version > kind.version:
         raise UnknownVersion(f"metadata record {key} of version {version}")
-    record = decode(reader, version)
+    record: MetadataRecord = kind.read(reader, version)
     reader.end()
     return record
 
 
 def metadata_record_type(value: Buffer) -> int:
     """Return the type of a record value, known or not. Raises ProtocolError for bytes that are no metadata record."""
+    return _read_key(value)[1]
+
+
+def _read_key(value: Buffer) -> tuple[Reader, int]:
+    """Return a reader of the rest of the value, and the key."""
     reader = Reader(value, flexible=True)
     frame_version = reader.unsigned_varint()
     if frame_version != _FRAME_VERSION:
         raise ProtocolError(f"metadata record with frame version {frame_version}")
-    return reader.unsigned_varint()
-
-
-def format_uuid(uuid: bytes) -> str:
-    """Return the 22 characters of base64url that `org.apache.kafka.common.Uuid` prints."""
-    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+    return reader, reader.unsigned_varint()
 
 
 def parse_uuid(text: str) -> bytes:
-    """Return the 16 bytes of `format_uuid`'s text. Raises ProtocolError for other texts."""
+    """Return the 16 bytes of `encode_id`'s text. Raises ProtocolError for other texts."""
     try:
         uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):
@@ -190,18 +207,6 @@ def parse_uuid(text: str) -> bytes:
     if len(uuid) != UUID_SIZE:
         raise ProtocolError(f"{text!r} is not a base64url id")
     return uuid
-
-
-def _encode_topic(writer: Writer, record: TopicRecord) -> None:
-    writer.string(record.name)
-    writer.uuid(record.topic_id)
-    writer.tags()
-
-
-def _decode_topic(reader: Reader, _version: int) -> TopicRecord:
-    record = TopicRecord(reader.string(), reader.uuid())
-    reader.tags()
-    return record
 
 
 def _encode_partition(writer: Writer, record: PartitionRecord) -> None:
@@ -278,68 +283,22 @@ def _decode_partition_change(reader: Reader, _version: int) -> PartitionChangeRe
     )
 
 
-def _encode_config(writer: Writer, record: ConfigRecord) -> None:
-    writer.int8(record.resource_type)
-    writer.string(record.resource_name)
-    writer.string(record.name)
-    writer.string(record.value)
-    writer.tags()
+def _tagged_text_type(key: int, kind: Callable[[str | None], MetadataRecord]) -> RecordType:
+    """Return the type of records that have one tagged field, which is a string."""
 
+    def read(reader: Reader, _version: int) -> MetadataRecord:
+        tags = reader.tags()
+        return kind(tags[0].nullable_string() if 0 in tags else None)
 
-def _decode_config(reader: Reader, _version: int) -> ConfigRecord:
-    record = ConfigRecord(reader.int8(), reader.string(), reader.string(), reader.nullable_string())
-    reader.tags()
-    return record
+    def write(writer: Writer, record: tuple[str | None]) -> None:
+        if record[0] is None:
+            writer.tags()
+        else:
+            content = Writer(flexible=True)
+            content.string(record[0])
+            writer.tags((0, bytes(content.out)))
 
-
-def _encode_remove_topic(writer: Writer, record: RemoveTopicRecord) -> None:
-    writer.uuid(record.topic_id)
-    writer.tags()
-
-
-def _decode_remove_topic(reader: Reader, _version: int) -> RemoveTopicRecord:
-    record = RemoveTopicRecord(reader.uuid())
-    reader.tags()
-    return record
-
-
-def _encode_feature_level(writer: Writer, record: FeatureLevelRecord) -> None:
-    writer.string(record.name)
-    writer.int16(record.feature_level)
-    writer.tags()
-
-
-def _decode_feature_level(reader: Reader, _version: int) -> FeatureLevelRecord:
-    record = FeatureLevelRecord(reader.string(), reader.int16())
-    reader.tags()
-    return record
-
-
-def _encode_producer_ids(writer: Writer, record: ProducerIdsRecord) -> None:
-    writer.int32(record.broker_id)
-    writer.int64(record.broker_epoch)
-    writer.int64(record.next_producer_id)
-    writer.tags()
-
-
-def _decode_producer_ids(reader: Reader, _version: int) -> ProducerIdsRecord:
-    record = ProducerIdsRecord(reader.int32(), reader.int64(), reader.int64())
-    reader.tags()
-    return record
-
-
-def _encode_one_tag(writer: Writer, text: str | None) -> None:
-    if text is None:
-        writer.tags()
-    else:
-        content = Writer(flexible=True)
-        content.string(text)
-        writer.tags((0, bytes(content.out)))
-
-
-def _decode_one_tag(reader: Reader) -> str | None:
-    tags = reader.tags()
-    return tags[0].nullable_string() if 0 in tags else None
+    return RecordType(key, 0, read, write)
 
 
 def _compact(count: int) -> bytes:
@@ -356,36 +315,17 @@ def _tagged_ints(tags: dict[int, Reader], tag: int) -> Ints | None:
     return tags[tag].nullable_array(tags[tag].int32, 4) if tag in tags else None
 
 
-_ENCODERS: dict[type, tuple[int, int, Callable[..., None]]] = {
-    TopicRecord: (2, 0, _encode_topic),
-    PartitionRecord: (3, 2, _encode_partition),
-    ConfigRecord: (4, 0, _encode_config),
-    PartitionChangeRecord: (5, 2, _encode_partition_change),
-    RemoveTopicRecord: (9, 0, _encode_remove_topic),
-    FeatureLevelRecord: (12, 0, _encode_feature_level),
-    ProducerIdsRecord: (15, 0, _encode_producer_ids),
-    BeginTransactionRecord: (23, 0, lambda writer, record: _encode_one_tag(writer, record.name)),
-    EndTransactionRecord: (24, 0, lambda writer, _record: writer.tags()),
-    AbortTransactionRecord: (25, 0, lambda writer, record: _encode_one_tag(writer, record.reason)),
-    **SECURITY_ENCODERS,
+_TYPES: Final[dict[type, RecordType]] = {
+    TopicRecord: plain_type(2, TopicRecord, STRING, UUID),
+    PartitionRecord: RecordType(3, 2, _decode_partition, _encode_partition),
+    ConfigRecord: plain_type(4, ConfigRecord, INT8, STRING, STRING, NULLABLE_STRING),
+    PartitionChangeRecord: RecordType(5, 2, _decode_partition_change, _encode_partition_change),
+    RemoveTopicRecord: plain_type(9, RemoveTopicRecord, UUID),
+    FeatureLevelRecord: plain_type(12, FeatureLevelRecord, STRING, INT16),
+    ProducerIdsRecord: plain_type(15, ProducerIdsRecord, INT32, INT64, INT64),
+    BeginTransactionRecord: _tagged_text_type(23, BeginTransactionRecord),
+    EndTransactionRecord: plain_type(24, EndTransactionRecord),
+    AbortTransactionRecord: _tagged_text_type(25, AbortTransactionRecord),
+    **SECURITY_TYPES,
 }
-
-
-def _decode_end_transaction(reader: Reader, _version: int) -> EndTransactionRecord:
-    reader.tags()
-    return EndTransactionRecord()
-
-
-_DECODERS: dict[int, tuple[int, Callable[[Reader, int], MetadataRecord]]] = {
-    2: (0, _decode_topic),
-    3: (2, _decode_partition),
-    4: (0, _decode_config),
-    5: (2, _decode_partition_change),
-    9: (0, _decode_remove_topic),
-    12: (0, _decode_feature_level),
-    15: (0, _decode_producer_ids),
-    23: (0, lambda reader, _version: BeginTransactionRecord(_decode_one_tag(reader))),
-    24: (0, _decode_end_transaction),
-    25: (0, lambda reader, _version: AbortTransactionRecord(_decode_one_tag(reader))),
-    **SECURITY_DECODERS,
-}
+_TYPES_BY_KEY: Final = {kind.key: kind for kind in _TYPES.values()}

@@ -4,7 +4,7 @@ Source: the schemas of `kafka-metadata` 4.3.1. The codes of an ACL are those of 
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.protocol.fields import Reader, Writer
 
@@ -72,112 +72,69 @@ SecurityRecord = (
 )
 
 
-def _encode_acl(writer: Writer, record: AccessControlEntryRecord) -> None:
-    writer.uuid(record.id)
-    writer.int8(record.resource_type)
-    writer.string(record.resource_name)
-    writer.int8(record.pattern_type)
-    writer.string(record.principal)
-    writer.string(record.host)
-    writer.int8(record.operation)
-    writer.int8(record.permission_type)
-    writer.tags()
+Field = tuple[Callable[[Reader], Any], Callable[[Writer, Any], None]]
+"""Functions that read and write a field."""
+INT8: Final[Field] = Reader.int8, Writer.int8
+INT16: Final[Field] = Reader.int16, Writer.int16
+INT32: Final[Field] = Reader.int32, Writer.int32
+INT64: Final[Field] = Reader.int64, Writer.int64
+FLOAT64: Final[Field] = Reader.float64, Writer.float64
+UUID: Final[Field] = Reader.uuid, Writer.uuid
+STRING: Final[Field] = Reader.string, Writer.string
+NULLABLE_STRING: Final[Field] = Reader.nullable_string, Writer.string
+BYTES: Final[Field] = Reader.blob, Writer.blob
+BOOL: Final[Field] = (lambda reader: reader.int8() != 0), Writer.int8
 
 
-def _decode_acl(reader: Reader, _version: int) -> AccessControlEntryRecord:
-    record = AccessControlEntryRecord(
-        reader.uuid(),
-        reader.int8(),
-        reader.string(),
-        reader.int8(),
-        reader.string(),
-        reader.string(),
-        reader.int8(),
-        reader.int8(),
-    )
-    reader.tags()
-    return record
+class RecordType(NamedTuple):
+    """A type of records: its key, the version that Kafka 4.3.1 writes, and functions that read and write the fields."""
+
+    key: int
+    version: int
+    read: Callable[[Reader, int], Any]
+    write: Callable[[Writer, Any], None]
 
 
-def _encode_remove_acl(writer: Writer, record: RemoveAccessControlEntryRecord) -> None:
-    writer.uuid(record.id)
-    writer.tags()
+def plain_type(key: int, kind: Callable[..., Any], *fields: Field) -> RecordType:
+    """Return the type of records `kind` that have these fields, in this order, in version 0 and no tagged fields."""
 
+    def read(reader: Reader, _version: int) -> Any:
+        record = kind(*[read_field(reader) for read_field, _ in fields])
+        reader.tags()
+        return record
 
-def _decode_remove_acl(reader: Reader, _version: int) -> RemoveAccessControlEntryRecord:
-    record = RemoveAccessControlEntryRecord(reader.uuid())
-    reader.tags()
-    return record
-
-
-def _encode_scram(writer: Writer, record: UserScramCredentialRecord) -> None:
-    writer.string(record.name)
-    writer.int8(record.mechanism)
-    for secret in (record.salt, record.stored_key, record.server_key):
-        writer.blob(secret)
-    writer.int32(record.iterations)
-    writer.tags()
-
-
-def _decode_scram(reader: Reader, _version: int) -> UserScramCredentialRecord:
-    record = UserScramCredentialRecord(
-        reader.string(), reader.int8(), reader.blob(), reader.blob(), reader.blob(), reader.int32()
-    )
-    reader.tags()
-    return record
-
-
-def _encode_remove_scram(writer: Writer, record: RemoveUserScramCredentialRecord) -> None:
-    writer.string(record.name)
-    writer.int8(record.mechanism)
-    writer.tags()
-
-
-def _decode_remove_scram(reader: Reader, _version: int) -> RemoveUserScramCredentialRecord:
-    record = RemoveUserScramCredentialRecord(reader.string(), reader.int8())
-    reader.tags()
-    return record
-
-
-def _encode_quota(writer: Writer, record: ClientQuotaRecord) -> None:
-    def element(part: tuple[str, str | None]) -> None:
-        for text in part:
-            writer.string(text)
+    def write(writer: Writer, record: Any) -> None:
+        for (_, write_field), value in zip(fields, record, strict=True):
+            write_field(writer, value)
         writer.tags()
 
-    writer.array(record.entity, element)
-    writer.string(record.key)
-    writer.float64(record.value)
-    writer.int8(record.remove)
-    writer.tags()
+    return RecordType(key, 0, read, write)
 
 
-def _decode_quota(reader: Reader, _version: int) -> ClientQuotaRecord:
-    def element() -> tuple[str, str | None]:
+def _read_entity(reader: Reader) -> QuotaEntity:
+    def pair() -> tuple[str, str | None]:
         part = reader.string(), reader.nullable_string()
         reader.tags()
         return part
 
-    record = ClientQuotaRecord(
-        reader.array(element, _LEAST_OF_ENTITY), reader.string(), reader.float64(), reader.int8() != 0
-    )
-    reader.tags()
-    return record
+    return reader.array(pair, _LEAST_OF_ENTITY)
 
 
-SECURITY_ENCODERS: Final[dict[type, tuple[int, int, Callable[..., None]]]] = {
-    UserScramCredentialRecord: (11, 0, _encode_scram),
-    ClientQuotaRecord: (14, 0, _encode_quota),
-    AccessControlEntryRecord: (18, 0, _encode_acl),
-    RemoveAccessControlEntryRecord: (19, 0, _encode_remove_acl),
-    RemoveUserScramCredentialRecord: (22, 0, _encode_remove_scram),
+def _write_entity(writer: Writer, entity: QuotaEntity) -> None:
+    def pair(part: tuple[str, str | None]) -> None:
+        for text in part:
+            writer.string(text)
+        writer.tags()
+
+    writer.array(entity, pair)
+
+
+SECURITY_TYPES: Final[dict[type, RecordType]] = {
+    UserScramCredentialRecord: plain_type(11, UserScramCredentialRecord, STRING, INT8, BYTES, BYTES, BYTES, INT32),
+    ClientQuotaRecord: plain_type(14, ClientQuotaRecord, (_read_entity, _write_entity), STRING, FLOAT64, BOOL),
+    AccessControlEntryRecord: plain_type(
+        18, AccessControlEntryRecord, UUID, INT8, STRING, INT8, STRING, STRING, INT8, INT8
+    ),
+    RemoveAccessControlEntryRecord: plain_type(19, RemoveAccessControlEntryRecord, UUID),
+    RemoveUserScramCredentialRecord: plain_type(22, RemoveUserScramCredentialRecord, STRING, INT8),
 }
-"""By type of record: its key, the version that Kafka 4.3.1 writes, and the function that writes its fields."""
-SECURITY_DECODERS: Final[dict[int, tuple[int, Callable[[Reader, int], SecurityRecord]]]] = {
-    11: (0, _decode_scram),
-    14: (0, _decode_quota),
-    18: (0, _decode_acl),
-    19: (0, _decode_remove_acl),
-    22: (0, _decode_remove_scram),
-}
-"""By key of record: its highest version, and the function that reads its fields."""

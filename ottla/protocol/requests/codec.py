@@ -1,14 +1,5 @@
 """Encode and decode messages. Only this module imports kafka-python's codecs. pure
 
-    decode_request(api_key, version, body)  -> message       strict (see `walker`); ProtocolError for anything else
-    read_request(api_key, version, body)    -> (message, trailing bytes)   the same with the count of trailing bytes
-    read_request_in_steps(...)              -> steps that return the same and the number of entries, for large bodies
-    response_encoder(api_key, version)      -> encode(correlation_id, *fields)     the framed response, see `writer`
-    row_writer(api_key, version, *path)     -> write(rows, *fields)                one struct of an array of it
-    encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
-    read_response_in_steps(api_key, version, frame)           steps that return the message of a response
-    request_class(api_key) / response_class(api_key)          kafka-python's own classes, to build messages from
-
 Messages are kafka-python's objects: attributes in snake_case, nested structs as classes on the message class
 (`codec.request_class(METADATA).MetadataRequestTopic(...)`), ids as `uuid.UUID` (None for the zero id). For responses
 the broker makes no objects: it writes their values.
@@ -18,6 +9,7 @@ The library is imported on the first use of a message (about 0.15 s), so that `o
 Readers and writers are compiled on the first use of a version (1-2 ms each) and kept for the process.
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from struct import Struct
@@ -37,45 +29,14 @@ from ottla.protocol.requests.frames import (
 )
 from ottla.protocol.requests.writer import Encoder, Writer, compile_response, compile_writer
 from ottla.protocol.steps import Steps
-from ottla.protocol.walker import Reader, SteppedReader, compile_reader, compile_stepped_reader
+from ottla.protocol.walker import SteppedReader, compile_reader, compile_stepped_reader
 
-_CONSUMER: Final = frozenset(
-    (
-        ApiKey.FETCH,
-        ApiKey.LIST_OFFSETS,
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        ApiKey.OFFSET_DELETE,
-    )
-)
-_PRODUCER: Final = frozenset(
-    (
-        ApiKey.PRODUCE,
-        ApiKey.INIT_PRODUCER_ID,
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        ApiKey.END_TXN,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.TXN_OFFSET_COMMIT,
-    )
-)
-_METADATA: Final = frozenset((ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS))
+_PACKAGES: Final = ("consumer", "producer", "metadata", "sasl", "admin")
+"""The library's packages of messages. All of them are imported with the first one."""
 _OURS: Final = frozenset((ApiKey.CONSUMER_GROUP_HEARTBEAT,))
-_SASL: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 
 _UNSUPPORTED: Final = Struct(">hihhh")
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-
-
-def _module(api_key: int) -> str:
-    """Return the library's module with the messages of this API."""
-    groups = {"consumer": _CONSUMER, "producer": _PRODUCER, "metadata": _METADATA, "sasl": _SASL}
-    return next((name for name, api_keys in groups.items() if api_key in api_keys), "admin")
 
 
 def _title(api_key: int) -> str:
@@ -87,9 +48,9 @@ def _title(api_key: int) -> str:
 
 @cache
 def _message_class(api_key: int, suffix: str) -> Any:
-    title = _title(api_key)
-    module = "ottla.protocol.messages" if api_key in _OURS else f"kafka.protocol.{_module(api_key)}"
-    return getattr(import_module(module), title + suffix)
+    name = _title(api_key) + suffix
+    names = ["ottla.protocol.messages"] if api_key in _OURS else [f"kafka.protocol.{each}" for each in _PACKAGES]
+    return next(getattr(module, name) for module in map(import_module, names) if hasattr(module, name))
 
 
 def request_class(api_key: int) -> Any:
@@ -110,20 +71,10 @@ def schema_versions(api_key: int) -> tuple[int, int]:
 
 
 @cache
-def _reader(api_key: int, version: int, suffix: str) -> Reader:
+def _reader(compile_it: Callable[..., Any], api_key: int, version: int, suffix: str) -> Any:
+    """Return the reader that `compile_reader` or `compile_stepped_reader` makes."""
     _check_version(api_key, version)
-    return compile_reader(
-        _message_class(api_key, suffix),
-        version,
-        flexible=is_flexible(api_key, version),
-        max_entries=MAX_ENTRIES if suffix == "Request" else None,
-    )
-
-
-@cache
-def _stepped_reader(api_key: int, version: int, suffix: str) -> SteppedReader:
-    _check_version(api_key, version)
-    return compile_stepped_reader(
+    return compile_it(
         _message_class(api_key, suffix),
         version,
         flexible=is_flexible(api_key, version),
@@ -147,7 +98,7 @@ def read_request(
     """
     if len(body) > limit_bytes:
         _check_size(api_key, body, limit_bytes)
-    message, taken = _reader(api_key, version, "Request")(bytes(body))
+    message, taken = _reader(compile_reader, api_key, version, "Request")(bytes(body))
     return message, len(body) - taken
 
 
@@ -156,7 +107,7 @@ def read_request_in_steps(
 ) -> Steps[tuple[Any, int, int]]:
     """Do the work of `read_request`, and return the number of entries too (see `SteppedReader`). `body` is copied."""
     _check_size(api_key, body, limit_bytes)
-    return _read_in_steps(_stepped_reader(api_key, version, "Request"), bytes(body))
+    return _read_in_steps(_reader(compile_stepped_reader, api_key, version, "Request"), bytes(body))
 
 
 def _read_in_steps(read: SteppedReader, body: bytes) -> Steps[tuple[Any, int, int]]:
@@ -227,7 +178,7 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
 def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tuple[int, Any]:
     """Return (correlation id, response message) of a frame without its size. Raises ProtocolError for other bytes."""
     correlation_id, version, body = _response_body(api_key, version, frame)
-    message, taken = _reader(api_key, version, "Response")(body)
+    message, taken = _reader(compile_reader, api_key, version, "Response")(body)
     _check_end(api_key, version, body, taken)
     return correlation_id, message
 
@@ -235,7 +186,7 @@ def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tu
 def read_response_in_steps(api_key: int, version: int, frame: memoryview | bytes) -> Steps[Any]:
     """Return the message of `decode_response`."""
     _, version, body = _response_body(api_key, version, frame)
-    message, taken, _ = yield from _stepped_reader(api_key, version, "Response")(body)
+    message, taken, _ = yield from _reader(compile_stepped_reader, api_key, version, "Response")(body)
     _check_end(api_key, version, body, taken)
     return message
 

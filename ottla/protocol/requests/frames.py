@@ -1,12 +1,8 @@
 """Frames and headers: split received bytes into frames, read and write headers. pure
 
 A frame is an int32 size (which excludes itself) and a payload. `ReceiveBuffer` is the receive memory of an
-`asyncio.BufferedProtocol` or a blocking socket:
-
-    buffer.get_buffer() -> writable memoryview      receive into it, then
-    buffer.commit(nbytes)                           then, until None,
-    buffer.next_frame() -> memoryview | None        handle it, then
-    buffer.release()                                once per frame, when nothing refers to its bytes any more
+`asyncio.BufferedProtocol` or a blocking socket: receive into `get_buffer`, call `commit`, then `next_frame` until it
+returns None, and `release` once per frame.
 
 Memory: a frame and its slices stay valid until `release()`, however many bytes arrive meanwhile. Bytes are moved only
 while all frames are released; otherwise the receive buffer continues in new memory. Memory is never resized in place
@@ -31,14 +27,13 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import MAX_TAGS
 from ottla.protocol.varints import read_unsigned_varint
 
 MAX_FRAME_BYTES: Final = 104_857_600
 """Kafka's default of `socket.request.max.bytes`."""
 MAX_SMALL_REQUEST_BYTES: Final = 1_048_576
 """Limit for every request except Produce, the only one whose body has records."""
-MAX_TAGS: Final = 64
-"""Most tagged fields that one struct may carry."""
 MAX_ENTRIES: Final = 16_384
 """Most entries that the arrays of one request may have together; a mebibyte could hold half a million."""
 
@@ -402,8 +397,6 @@ class SharedMemory:
     Frames in use after a receive keep their part of the buffer; the next receive starts after it. The connection that
     set `filled` changes the fields, which every receive reads.
     """
-
-    __slots__ = ("filled", "most_bytes", "start", "view")
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(SHARED_BYTES))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import is_flexible, response_header_size
+from ottla.protocol.varints import read_unsigned_varint
 
 _FIELD: Final = "throttle_time_ms"
 _SIZE_BYTES: Final = 4
@@ -55,10 +56,5 @@ def _end_of_apis(buffer: Any, version: int) -> int:
     if version < 3:
         apis = int.from_bytes(buffer[_COUNT_AT : _COUNT_AT + 4], "big")
         return _COUNT_AT + 4 + apis * 6
-    count, at, shift = 0, _COUNT_AT, 0
-    while True:
-        byte: int = buffer[at]
-        count |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return at + max(0, count - 1) * 7
+    count, at = read_unsigned_varint(buffer, _COUNT_AT)
+    return at + max(0, count - 1) * 7

@@ -1,3 +1,5 @@
+from itertools import starmap
+
 import pytest
 
 from ottla.protocol import indexes as ix
@@ -5,15 +7,15 @@ from ottla.protocol.errors import ProtocolError
 
 
 def test_entries_are_big_endian_and_8_12_and_34_bytes():
-    assert ix.pack_offset_entry(ix.OffsetEntry(3, 4096)).hex() == "0000000300001000"
-    assert ix.pack_time_entry(ix.TimeEntry(1700000000000, 3)).hex() == "0000018bcfe5680000000003"
+    assert ix.OFFSET_ENTRY.pack(3, 4096).hex() == "0000000300001000"
+    assert ix.TIME_ENTRY.pack(1700000000000, 3).hex() == "0000018bcfe5680000000003"
     packed = ix.pack_aborted_txn(ix.AbortedTxn(4000, 10, 12, 13))
     assert packed.hex() == "00000000000000000fa0000000000000000a000000000000000c000000000000000d"
 
 
 def test_offset_entries_end_at_the_preallocated_tail():
     entries = [ix.OffsetEntry(9, 4200), ix.OffsetEntry(30, 9000)]
-    content = b"".join(map(ix.pack_offset_entry, entries))
+    content = b"".join(starmap(ix.OFFSET_ENTRY.pack, entries))
     assert list(ix.iter_offset_entries(content + bytes(800))) == entries
     assert list(ix.iter_offset_entries(content + b"\0\0\1")) == entries
     assert list(ix.iter_offset_entries(bytes(64))) == []
@@ -21,7 +23,7 @@ def test_offset_entries_end_at_the_preallocated_tail():
 
 def test_time_entries_end_at_the_preallocated_tail():
     entries = [ix.TimeEntry(100, 0), ix.TimeEntry(200, 0), ix.TimeEntry(300, 7)]
-    content = b"".join(map(ix.pack_time_entry, entries))
+    content = b"".join(starmap(ix.TIME_ENTRY.pack, entries))
     assert list(ix.iter_time_entries(content + bytes(1200))) == entries
     assert list(ix.iter_time_entries(bytes(120))) == []
 

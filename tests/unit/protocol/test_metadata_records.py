@@ -1,5 +1,6 @@
 import pytest
 
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.internal_topics import metadata_records as m
@@ -84,7 +85,7 @@ def test_cut_or_longer_values_are_refused(record, kafka):
 
 
 def test_ids_read_and_print_as_base64url():
-    assert m.format_uuid(TOPIC_ID) == "znw-95yeQrOTitjbXwS8Ag"
+    assert encode_id(TOPIC_ID) == "znw-95yeQrOTitjbXwS8Ag"
     assert m.parse_uuid("znw-95yeQrOTitjbXwS8Ag") == TOPIC_ID
     for text in ("", "znw-95yeQrOTitjbXwS8A", "znw-95yeQrOTitjbXwS8Ag==x", "znw+95yeQrOTitjbXwS8Ag!", "é" * 22):
         with pytest.raises(ProtocolError):

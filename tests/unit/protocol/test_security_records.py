@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.internal_topics.metadata_records import decode_metadata_record, encode_metadata_record, format_uuid
+from ottla.protocol.internal_topics.metadata_records import decode_metadata_record, encode_metadata_record
 from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -43,7 +44,7 @@ def as_kafka_prints(record):
         fields[first + "".join(map(str.title, rest))] = value
         if isinstance(value, bytes):
             fields[first + "".join(map(str.title, rest))] = (
-                format_uuid(value) if name == "id" else b64encode(value).decode()
+                encode_id(value) if name == "id" else b64encode(value).decode()
             )
     if "entity" in fields:
         fields["entity"] = [{"entityType": kind, "entityName": name} for kind, name in fields["entity"]]

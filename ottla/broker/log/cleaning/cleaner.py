@@ -24,7 +24,7 @@ from ottla.broker.log.cleaning.compaction import (
     control_type_of,
     group_segments_by_size,
 )
-from ottla.broker.log.file_deleter import FileDeleter
+from ottla.broker.log.file_deleter import FileDeleter, sync_in_background
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segments.log_segment import LogSegment
@@ -33,7 +33,7 @@ from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, add_deleted_suffix, c
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
-from ottla.broker.turns import Turns, Wait
+from ottla.broker.turns import Turns
 from ottla.protocol.batch_header import BatchHeader, read_header
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_aborted_txns
@@ -220,12 +220,7 @@ class Cleaner:
             raise LogCleaningAborted("some of its segments were deleted meanwhile")
 
     async def _sync(self, partition: Partition, paths: list[str]) -> None:
-        """Put files and directories on the device, without blocking the event loop."""
-        wait: Wait[None] = Wait(self._turns)
-        job = self._disk.start_sync(paths, lambda: self._clock.from_thread(lambda: wait.wake(None)))
-        await wait
-        if job.error is not None:
-            raise job.error
+        await sync_in_background(self._disk, self._clock, self._turns, paths)
         if partition.offline is not None:
             raise LogCleaningAborted(partition.offline)
 

@@ -46,8 +46,6 @@ class OffsetMap:
     Source: Kafka's `OffsetMap`, `SkimpyOffsetMap`.
     """
 
-    __slots__ = ("_capacity", "_offsets", "latest_offset")
-
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._offsets: dict[bytes, int] = {}

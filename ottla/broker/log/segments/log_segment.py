@@ -7,7 +7,7 @@ read from their files.
 
 from contextlib import closing, suppress
 
-from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
+from ottla.broker.log.batches import find_boundary, find_offset, iter_file
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.segments.segment_index import SegmentIndex, time_of
 from ottla.broker.log.segments.stored_index import StoredIndex, Unsound
@@ -243,10 +243,6 @@ class LogSegment:
         """Return (position, base offset) of the first batch from `position` on that ends after `cut`."""
         start = max(position, self.index.boundary_before(cut))
         return find_boundary(self.file, start, self.size_bytes, cut)
-
-    def batch_size(self, position: int) -> int:
-        """Return the size of the batch at `position`."""
-        return batch_size(self.file, position)
 
     def has_no_aborted_txns(self, offset: int) -> bool:
         """Return whether the index in memory shows that no marker from `offset` on ends an aborted transaction."""

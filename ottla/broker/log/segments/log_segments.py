@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
-from ottla.broker.log.batches import BadBatch, iter_file
+from ottla.broker.log.batches import BadBatch, batch_size, iter_file
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.segments.log_segment import LogSegment
 from ottla.broker.ports.disk import Buffer, Disk
@@ -124,7 +124,7 @@ class LogSegments:
             if end == position:
                 if not min_one_batch:
                     return b"", segment, position
-                end = position + segment.batch_size(position)
+                end = position + batch_size(segment.file, position)
             else:
                 self._remember(next_offset, segment, end)
         size_bytes, file = end - position, segment.file

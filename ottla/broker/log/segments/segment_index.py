@@ -106,16 +106,9 @@ class SegmentIndex:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int:
         """Return an offset at or before the first record with a timestamp of at least `timestamp_ms`."""
-        low, high = 0, len(self._times) // TIME_ENTRY.size
-        while low < high:
-            middle = (low + high) // 2
-            if TIME_ENTRY.unpack_from(self._times, middle * TIME_ENTRY.size)[0] <= timestamp_ms:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
-            return self.base_offset
-        relative: int = TIME_ENTRY.unpack_from(self._times, (low - 1) * TIME_ENTRY.size)[1]
+        starts = range(0, len(self._times), TIME_ENTRY.size)
+        at = bisect_right(starts, timestamp_ms, key=lambda start: TIME_ENTRY.unpack_from(self._times, start)[0])
+        relative: int = TIME_ENTRY.unpack_from(self._times, starts[at - 1])[1] if at else 0
         return self.base_offset + relative
 
     def offset_file(self) -> bytes:
@@ -139,7 +132,8 @@ class SegmentIndex:
         if len(offset_file) % OFFSET_ENTRY.size or len(time_file) % TIME_ENTRY.size:
             return False
         both = array("i")
-        both.frombytes(offset_file.rstrip(b"\0") + bytes(_pad(len(offset_file.rstrip(b"\0")))))
+        entries = offset_file.rstrip(b"\0")
+        both.frombytes(entries + bytes(-len(entries) % OFFSET_ENTRY.size))
         if sys.byteorder == "little":
             both.byteswap()
         self.offsets, self.positions = both[0::2], both[1::2]
@@ -157,8 +151,3 @@ class SegmentIndex:
             timestamp_ms, relative = TIME_ENTRY.unpack_from(time_file, len(time_file) - TIME_ENTRY.size)
             self._last_entry_timestamp_ms = self.max_timestamp_ms = timestamp_ms
             self.max_timestamp_offset = self.base_offset + relative
-
-
-def _pad(size_bytes: int) -> int:
-    """Return the number of bytes up to the next whole entry."""
-    return -size_bytes % OFFSET_ENTRY.size

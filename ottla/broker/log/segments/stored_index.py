@@ -64,7 +64,7 @@ class _Entries:
 
 
 class StoredIndex:
-    """The look-ups of `SegmentIndex`, in the files of a sealed segment."""
+    """The look-ups of `SegmentIndex`, by the same names, in the files of a sealed segment."""
 
     __slots__ = ("_disk", "_largest", "_offsets", "_path", "_times", "base_offset")
 
@@ -94,30 +94,25 @@ class StoredIndex:
         return self.base_offset + self._last_time()[1]
 
     def is_full(self, index_bytes: int) -> bool:
-        """Return whether an index has reached its size limit (`SegmentIndex.is_full`)."""
         return (
             self._offsets.count >= index_bytes // OFFSET_ENTRY.size
             or self._open_times().count >= index_bytes // TIME_ENTRY.size - 1
         )
 
     def position_before(self, offset: int) -> int:
-        """Return a position at or before the batch that holds `offset`."""
         relative = offset - self.base_offset
         at = self._offsets.search(lambda entry: entry[_OFFSET] <= relative)
         return self._offsets[at - 1][_POSITION] if at else 0
 
     def boundary_before(self, position: int) -> int:
-        """Return the last indexed start of a batch at or before `position`."""
         at = self._offsets.search(lambda entry: entry[_POSITION] <= position)
         return self._offsets[at - 1][_POSITION] if at else 0
 
     def offset_after(self, position: int) -> int | None:
-        """Return the last offset of the first indexed batch at or after `position`; None if there is none."""
         at = self._offsets.search(lambda entry: entry[_POSITION] < position)
         return self.base_offset + self._offsets[at][_OFFSET] if at < self._offsets.count else None
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int:
-        """Return an offset at or before the first record with a timestamp of at least `timestamp_ms`."""
         times = self._open_times()
         at = times.search(lambda entry: entry[_TIME] <= timestamp_ms)
         return self.base_offset + (times[at - 1][_TIME_OFFSET] if at else 0)

@@ -187,7 +187,7 @@ def test_changed_configs_act_at_once_and_outlive_a_kill(parts):
 
 def test_configs_of_brokers_and_groups_outlive_a_kill(parts):
     told = []
-    parts.cluster.on_broker_configs_changed = lambda: told.append(dict(parts.cluster.image.broker_configs))
+    parts.cluster.controller.on_broker_configs_changed = lambda: told.append(dict(parts.cluster.image.broker_configs))
     set_one = [ConfigRecord(BROKER_RESOURCE, "", "log.retention.ms", "5"), ConfigRecord(GROUP_RESOURCE, "g", "a", "1")]
     alter_configs(parts.cluster, set_one)
     assert told == [{"": {"log.retention.ms": "5"}}]

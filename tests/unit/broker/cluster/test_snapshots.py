@@ -110,7 +110,7 @@ def test_a_snapshot_contains_the_same_metadata_as_the_log(parts):
     fill(parts)
     path = take_snapshot(parts)
     assert image_of(path) == parts.cluster.image
-    assert parse_snapshot_name(path.name).end_offset == parts.cluster.metadata_offset
+    assert parse_snapshot_name(path.name).end_offset == parts.cluster.metadata_log.end_offset
 
 
 def test_changes_during_a_snapshot_are_not_part_of_it(parts):

@@ -191,8 +191,8 @@ def test_the_last_stable_offset_is_that_of_the_first_open_transaction(logs, prod
     two.send(2)
     produce(partition)
     assert partition.last_stable_offset == 1
-    assert partition.has_ongoing_transaction(1, 0)
-    assert not partition.has_ongoing_transaction(1, 1)
+    assert partition.producer_of(1).current_txn_first_offset >= 0
+    assert partition.producer_of(1).epoch == 0
     one.end(commit=True)
     assert partition.last_stable_offset == 2
     two.end(commit=False)
@@ -203,7 +203,7 @@ def test_the_last_stable_offset_is_that_of_the_first_open_transaction(logs, prod
 def test_a_marker_without_a_transaction_is_written(logs):
     partition = logs.partition()
     assert partition.append_marker(TransactionMarker(9, 3, 2, True, 1)).base_offset == 0
-    assert partition.producer_epoch_of(9) == 3
+    assert partition.producer_of(9).epoch == 3
     assert only_batch(logs).marker == "commit"
     assert only_batch(logs).coordinator_epoch == 2
 

@@ -59,7 +59,7 @@ def in_memory(logs):
 
 def epochs_of(logs, **settings):
     partition = logs.partition(leader_epoch=9, **settings)
-    return [partition.epoch_of(offset) for offset in range(partition.log_end_offset)]
+    return [partition.log.epochs.epoch_for_offset(offset) for offset in range(partition.log_end_offset)]
 
 
 @pytest.fixture

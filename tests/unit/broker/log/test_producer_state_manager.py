@@ -170,11 +170,11 @@ def test_marker_of_an_unknown_producer_is_held_against_no_epoch():
 
 def test_a_marker_ends_the_transaction_and_names_its_range():
     producers = state(batch(transactional=True, count=2), batch(sequence=2, transactional=True), base_offset=10)
-    assert producers.has_ongoing_transaction(7, 0)
+    assert producers.get(7).current_txn_first_offset == 10
     completed = end(producers, commit=False, offset=13)
     assert completed.index_entry == (7, 10, 13, 14)
     assert completed.aborted
-    assert not producers.has_ongoing_transaction(7, 0)
+    assert producers.get(7).current_txn_first_offset < 0
 
 
 def test_a_marker_without_a_transaction_completes_nothing_and_keeps_its_epoch():
@@ -291,12 +291,12 @@ def test_an_ended_transaction_is_unstable_until_its_marker_is_below_the_high_wat
     producers = state(batch(transactional=True), batch(producer_id=8, transactional=True), base_offset=3)
     end(producers, offset=5)
     assert producers.first_unstable_offset() == 3
-    producers.on_high_watermark_change(5)
+    producers.forget_ended_txns(5)
     assert producers.first_unstable_offset() == 3
-    producers.on_high_watermark_change(6)
+    producers.forget_ended_txns(6)
     assert producers.first_unstable_offset() == 4
     end(producers, producer_id=8, offset=6)
-    producers.on_high_watermark_change(7)
+    producers.forget_ended_txns(7)
     assert producers.first_unstable_offset() is None
 
 

@@ -37,7 +37,7 @@ def test_everything_survives_a_kill(logs, produce, transactor):
     assert not logs.manager.clean_start
     assert partition.log_end_offset == 7
     assert partition.last_stable_offset == 5
-    assert partition.has_ongoing_transaction(1, 0)
+    assert partition.producer_of(1).current_txn_first_offset >= 0
     producer.partition = partition
     assert producer.send().base_offset == 7
 

@@ -208,7 +208,7 @@ def test_open_transaction_holds_the_stable_offset_at_the_log_start_until_its_mar
     assert partition.last_stable_offset == 3
     clean_up(logs)
     assert bases(partition) == [3, 4]
-    assert partition.has_ongoing_transaction(7, 0)
+    assert partition.producer_of(7).current_txn_first_offset >= 0
     assert partition.append_marker(TransactionMarker(7, 0, 0, False, 0)).error is ErrorCode.NONE
     assert partition.last_stable_offset == 6
     assert partition.read(3, 1000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(7, 1)]

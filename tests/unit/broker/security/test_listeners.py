@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.config import Listener, from_flags, load_config
-from ottla.broker.non_kafka import NonKafkaClients
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.security.listeners import CHECK_MS, ListenerTls
 from ottla.broker.security.stores import TlsError
 from tests.memory_broker import MemoryBroker
@@ -31,7 +31,7 @@ def config(keystore, *flags):
 
 
 def made(broker, keystore):
-    return ListenerTls(config(keystore), LISTENER, broker.turns, broker.clock, NonKafkaClients())
+    return ListenerTls(config(keystore), LISTENER, broker.turns, broker.clock, LogLimiter())
 
 
 def replace(keystore, other):
