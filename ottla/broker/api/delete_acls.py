@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     refused = refusal(broker, request, ALTER_CLUSTER, "No Authorizer is configured.")
     found: list[_Found] = [(refused or ApiError(), ())] * len(filters)
     if refused is None:
-        found = await _delete(broker, filters)
+        found = await _delete_matching(broker, filters)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("filter_results")
     for outcome, entries in found:
@@ -38,7 +38,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(filter_results=results)
 
 
-async def _delete(broker: Broker, filters: Sequence[Any]) -> list[_Found]:
+async def _delete_matching(broker: Broker, filters: Sequence[Any]) -> list[_Found]:
     """Delete the entries that the filters match. Return an outcome and the matching entries for each filter."""
     found: list[_Found] = []
 
