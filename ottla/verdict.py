@@ -34,6 +34,11 @@ class Standing(StrEnum):
     FORGOTTEN = "forgotten"
     UNKNOWN = "unknown"
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Return whether no coordinator will end the transaction in this partition."""
+        return self in (Standing.FORGOTTEN, Standing.DECIDED)
+
 
 class OpenTransaction(NamedTuple):
     """A row of DescribeProducers with an open transaction. `coordinator_epoch` is -1 before the first marker."""
@@ -77,7 +82,7 @@ class Verdict(NamedTuple):
     @property
     def needs_proof(self) -> bool:
         """Return whether missing states are the reason, so that the caller must read the partition again afterwards."""
-        return self.standing in _NOT_HELD or (self.standing is Standing.UNKNOWN and not self.is_clock)
+        return self.standing.is_abandoned or (self.standing is Standing.UNKNOWN and not self.is_clock)
 
     @property
     def is_clock(self) -> bool:
@@ -85,8 +90,9 @@ class Verdict(NamedTuple):
         return self.standing is Standing.UNKNOWN and self.known is not None
 
 
-_NOT_HELD = (Standing.FORGOTTEN, Standing.DECIDED)
-_PREPARED = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""States of a coordinator in which a transaction is open."""
+_PREPARED = frozenset(OPEN_STATES[1:])
 
 
 def judge(found: OpenTransaction, known: Sequence[KnownTransaction], now_ms: int, gaps: Sequence[str]) -> Verdict:
@@ -167,7 +173,7 @@ def judge_time(known: KnownTransaction, now_ms: int) -> Verdict:
 def age_ms(found: OpenTransaction, verdict: Verdict, now_ms: int) -> int:
     """Return the time since the coordinator's start of the transaction, or since its last batch if it is forgotten."""
     known = verdict.known
-    if known is None or verdict.standing in _NOT_HELD or known.start_ms < 0:
+    if known is None or verdict.standing.is_abandoned or known.start_ms < 0:
         return max(0, now_ms - found.last_timestamp_ms)
     return max(0, now_ms - known.start_ms)
 

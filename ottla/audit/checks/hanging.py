@@ -132,7 +132,7 @@ def judge(
     states = [] if value is None or transactional_id is None else [known_transaction(transactional_id, value)]
     doubts = known.gaps if transactional_id is None else known.doubts(transactional_id)
     result = verdict.judge(opened, states, now_ms, doubts)
-    is_held = result.known is not None and result.standing not in (Standing.FORGOTTEN, Standing.DECIDED)
+    is_held = result.known is not None and not result.standing.is_abandoned
     start_ms = value.start_ms if value is not None and is_held and value.start_ms > 0 else found.start_ms
     one = OpenFinding(
         *place,

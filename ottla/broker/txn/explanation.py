@@ -7,7 +7,7 @@ broker.
 from typing import NamedTuple
 
 from ottla.protocol.times import duration
-from ottla.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies
+from ottla.verdict import OpenTransaction, Verdict, age_ms, remedies
 
 
 class Explanation(NamedTuple):
@@ -35,7 +35,7 @@ def remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[int, str, str 
     return [
         (each.start_offset, remedy.advice, remedy.command)
         for number, (each, verdict) in enumerate(found.transactions)
-        if number == 0 or verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED)
+        if number == 0 or verdict.standing.is_abandoned
         for remedy in remedies(each, verdict, bootstrap, found.now_ms)
     ]
 
@@ -59,9 +59,7 @@ def answer(found: Explanation) -> str:
     if verdict.known is not None:
         who += f", transactional id {verdict.known.transactional_id!r}"
     age = duration(age_ms(first, verdict, found.now_ms))
-    since = (
-        f"last active {age} ago" if verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED) else f"open for {age}"
-    )
+    since = f"last active {age} ago" if verdict.standing.is_abandoned else f"open for {age}"
     later = len(found.transactions) - 1
     return f"{held}, by {who} ({verdict.standing}, {since}); {later or 'no'} later open {_plural(later)}."
 

@@ -180,7 +180,7 @@ def places_text(places: Sequence[TopicPartition]) -> str:
 def sentence(picture: Picture) -> str:
     """Return a summary in one sentence."""
     overdue = sum(1 for each in picture.transactions if each.is_overdue)
-    forgotten = sum(1 for each in picture.held_back if each.standing in _PAIN[:2])
+    forgotten = sum(1 for each in picture.held_back if each.standing.is_abandoned)
     records = sum(each.records for each in picture.held_back)
     lag = max((each.lag for each in picture.groups), default=0)
     lagging = f", the largest lag is {lag}" if lag else ""

@@ -18,14 +18,13 @@ from ottla.client.login import PLAINTEXT, SecurityOptions, error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
-from ottla.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
+from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
 
 MOST_TRANSACTIONS: Final = 500
 MOST_PARTITIONS: Final = 2_000
 MOST_HELD_BACK: Final = 200
 MOST_GROUPS: Final = 100
 MOST_GROUPS_AT_ONCE: Final = 20
-OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 OLDER_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
 """Minimum ages to request, one after the other, until the number of open transactions is small enough."""
 _BATCHED: Final = 8

@@ -43,7 +43,7 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
         cluster, [each for each in opened if now_ms - each.last_timestamp_ms >= min_age_ms]
     )
     rows.sort(key=lambda row: (row[0].place, row[0].start_offset))
-    found = [row for row in rows if row[1].standing in (Standing.FORGOTTEN, Standing.DECIDED)]
+    found = [row for row in rows if row[1].standing.is_abandoned]
     unknown = [row for row in rows if row[1].needs_proof and row[1].standing is Standing.UNKNOWN]
     reasons = Counter(verdict.reason for _, verdict in unknown)
     gaps += [*unheard, *unsure]

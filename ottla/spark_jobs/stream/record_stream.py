@@ -29,7 +29,7 @@ from ottla.spark_jobs.stream.stream_options import EARLIEST, LATEST, StreamOptio
 from ottla.spark_jobs.views.base import rename_columns
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.planned_range import PlannedRange
-from ottla.spark_jobs.views.planning import LARGEST_TASK_BYTES, narrowed_log
+from ottla.spark_jobs.views.planning import LARGEST_TASK_BYTES, log_damage, narrowed_log, selected_logs
 from ottla.spark_jobs.views.query_tasks import RangeTask
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._options.read.fail_on_data_loss:
                     raise DataLost(f"{lost}; {LOSS_HINT}") from error
                 _log.warning("%s", lost)
-        for one in damage.found:
-            _log.warning("damaged segment, not read: %s", one)
+        log_damage(damage)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget all state below `end`, which the sink has stored."""
@@ -162,8 +161,6 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _logs(self) -> "list[PartitionLog]":
         check_worker()
-        from ottla.spark_jobs.views.planning import selected_logs
-
         return selected_logs(self._options.read, UNBOUNDED, warn=self._directory is None)
 
     def _follow(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> "GrowingDirectory":

@@ -24,7 +24,7 @@ from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
 from ottla.testkit.reading import TopicRecord
-from ottla.verdict import KnownTransaction, OpenTransaction, Standing, by_producer, judge
+from ottla.verdict import KnownTransaction, OpenTransaction, by_producer, judge
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
 WAIT_S: Final = 60.0
@@ -431,7 +431,7 @@ def _known(each: Transaction) -> KnownTransaction:
 def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
     """Return whether no coordinator will end the transaction. Reads no clock: the remaining time does not matter."""
     opened = OpenTransaction(*found, last_timestamp_ms=-1)
-    return judge(opened, known, 0, ()).standing in (Standing.FORGOTTEN, Standing.DECIDED)
+    return judge(opened, known, 0, ()).standing.is_abandoned
 
 
 def _hanging_line(producer: OpenProducer) -> str:

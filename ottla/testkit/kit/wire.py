@@ -18,6 +18,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.in_memory.wire import message
 from ottla.testkit.reading import TopicRecord, readable
+from ottla.verdict import OPEN_STATES
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
 K: Final = ApiKey
@@ -55,7 +56,7 @@ class Transaction(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Return whether the transaction has begun and not ended."""
-        return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+        return self.state in OPEN_STATES
 
 
 class OpenProducer(NamedTuple):
