@@ -17,10 +17,10 @@ from lab.crash.states import CRASHES, visit_states
 from lab.crash.verdicts import State, judge
 from lab.planting import Original, Plant, Replacement
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
+from ottla.broker.config.option import INT64_MAX
 from ottla.broker.log import batches, log_loader, tail_kind
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.flusher import Flusher
-from ottla.broker.log.log_config import MAX_INT64
 from ottla.broker.log.log_loader import LogLoader
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segments.log_segment import LogSegment
@@ -158,7 +158,7 @@ def _move_to_log_end(end_sync: Original, checkpointer: Checkpointer) -> None:
 
 def _roll_as_without_flushes(roll: Original, log: UnifiedLog) -> None:
     settings = log.config
-    log.config = replace(settings, flush_messages=MAX_INT64)
+    log.config = replace(settings, flush_messages=INT64_MAX)
     try:
         roll(log)
     finally:

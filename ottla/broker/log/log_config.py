@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from ottla.broker.config import Config, TopicConfig, topic_values
 
-MAX_INT64 = 2**63 - 1
 PRODUCER_COMPRESSION = "producer"
 MOST_INDEX_INTERVAL_BYTES = 256 * 1024
 """The largest index interval: a lookup walks over the batches between two index entries, 4,000 of them at most."""

@@ -11,8 +11,9 @@ Source: Kafka's `UnifiedLog`, `LocalLog`. The high watermark and the last stable
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from ottla.broker.config.option import INT64_MAX
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.log_config import MAX_INT64, LogConfig
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_validator import (
     ValidationFailure,
     ValidationResult,
@@ -343,7 +344,7 @@ class UnifiedLog:
 
     def _roll(self) -> None:
         """Seal the active segment and begin the next one. Raises OSError; after a Shortage the log is unchanged."""
-        if self.config.flush_messages != MAX_INT64:
+        if self.config.flush_messages != INT64_MAX:
             # Batches of the next segment may reach the device first; without the end of this one, or without its name,
             # recovery finds damage. Only few bytes are not flushed yet.
             self.segments.active.file.sync()

@@ -43,7 +43,7 @@ def has_secret_reply(exchange: Exchange) -> bool:
 
 
 def _changes_a_secret(exchange: Exchange) -> bool:
-    """Return whether it sets a config value that Kafka would not log (`loggable.py`), or cannot be read."""
+    """Return whether it sets a config value that Kafka would not log (`loggable_value`), or cannot be read."""
     if exchange.api_key not in _OF_CONFIGS:
         return False
     try:

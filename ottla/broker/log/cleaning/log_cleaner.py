@@ -8,10 +8,10 @@ Source: Kafka's `LogCleaner`, `LogCleanerManager` (4.3.1).
 
 from logging import getLogger
 
+from ottla.broker.config.option import INT64_MAX
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.log.cleaning.cleaner import Cleaner, LogCleaningAborted, LogToClean
 from ottla.broker.log.cleaning.compaction import KEY_BYTES, CleanableOffsets, SegmentSizes, cleanable_offsets
-from ottla.broker.log.log_config import MAX_INT64
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
@@ -142,7 +142,7 @@ class LogCleaner:
 
     def _needs_compaction_now(self, partition: Partition, offsets: CleanableOffsets, now_ms: int) -> bool:
         lag_ms = partition.log.config.max_compaction_lag_ms
-        if lag_ms == MAX_INT64:
+        if lag_ms == INT64_MAX:
             return False
         for segment in partition.log.segments.segments_from(offsets.first_dirty)[:-1]:
             if segment.size_bytes and 0 < segment.first_timestamp_ms() < now_ms - lag_ms:
