@@ -132,11 +132,11 @@ def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
     """Return partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka
     4.3.1)."""
 
-    def compacted(codec: str, segment_bytes: int) -> dict[str, str]:
+    def configs_for(codec: str, segment_bytes: int) -> dict[str, str]:
         return {"cleanup.policy": "compact", "compression.type": codec, "segment.bytes": str(segment_bytes)}
 
-    transactions = compacted("uncompressed", config.transaction_state_log_segment_bytes)
-    offsets = compacted("producer", config.offsets_topic_segment_bytes)
+    transactions = configs_for("uncompressed", config.transaction_state_log_segment_bytes)
+    offsets = configs_for("producer", config.offsets_topic_segment_bytes)
     return {
         TRANSACTION_STATE_TOPIC: (config.transaction_state_log_num_partitions, transactions),
         CONSUMER_OFFSETS_TOPIC: (config.offsets_topic_num_partitions, offsets),

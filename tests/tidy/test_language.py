@@ -42,7 +42,7 @@ LEFT = {
     "lab/simulation": 3,
     "ottla/audit/checks": 1,
     "ottla/broker/api": 1,
-    "ottla/broker/cluster": 2,
+    "ottla/broker/cluster": 1,
     "ottla/broker/group": 2,
     "ottla/cli/top": 1,
     "ottla/client": 1,

@@ -291,7 +291,7 @@ class Controller:
                 f"{each.resource_name} {each.name}={loggable_value(each.name, each.value)}"
                 for each in changes[:_LISTED]
             )
-            log.info("Changed configs: %s", _listed(texts, len(changes)))
+            log.info("Changed configs: %s", _list_changes(texts, len(changes)))
 
         self._log.append_batch(batch, apply)
 
@@ -330,7 +330,7 @@ class Controller:
         def apply() -> None:
             self.turns.charge(len(records) * APPLY_CONFIG_US)
             texts = (describe_change(record, self._image.acls) for record in records[:_LISTED])
-            listed = _listed(texts, len(records))
+            listed = _list_changes(texts, len(records))
             for record in records:
                 self._image.apply(record)
             log.info("Changed security: %s", listed)
@@ -425,7 +425,7 @@ def _batch_of(records: Sequence[MetadataRecord]) -> ValuesBatch:
     return batch
 
 
-def _listed(texts: Iterable[str], count: int) -> str:
+def _list_changes(texts: Iterable[str], count: int) -> str:
     """Return the texts of the first changes in one line, with the number of the others."""
     return ", ".join(texts) + (f" (and {count - _LISTED} more)" if count > _LISTED else "")
 

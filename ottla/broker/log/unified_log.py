@@ -379,15 +379,15 @@ class UnifiedLog:
         removed = segments.remove_first(count)
         self.maybe_increment_log_start_offset(segments.first_offset)
         self.recovery_point = max(self.recovery_point, segments.first_offset)
-        self._forget_unsynced(removed)
+        self._drop_unsynced_paths(removed)
         return removed
 
     def replace_segments(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
         """Replace a group of sealed segments by the compacted `segment`, which is on the device."""
         self.segments.replace(group, segment)
-        self._forget_unsynced(group, kept=self._snapshots.path(segment.base_offset))
+        self._drop_unsynced_paths(group, kept=self._snapshots.path(segment.base_offset))
 
-    def _forget_unsynced(self, segments: Sequence[LogSegment], kept: str = "") -> None:
+    def _drop_unsynced_paths(self, segments: Sequence[LogSegment], kept: str = "") -> None:
         """Remove the files of removed segments from `unsynced`, except the snapshot `kept`."""
         paths = {path for old in segments for path in (*old.paths, self._snapshots.path(old.base_offset))}
         self.unsynced = [path for path in self.unsynced if path not in paths or path == kept]
