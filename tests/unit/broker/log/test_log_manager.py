@@ -437,7 +437,7 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(logs, produce):
     for topic in ("t", "u"):
         logs.manager.delete_later(logs.manager.rename_for_deletion(topic, 0))
     turns = []
-    logs.turns._next_turn = turns.append
+    logs.turns.next_turn = turns.append
     logs.disk.charge = lambda cost_us: logs.turns.charge(SHARE_US)  # each call uses the whole turn budget
 
     def left():
