@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.batch_header import HEADER_SIZE, seal
-from ottla.scan import chunks, codecs, columns, ranges, records, schemas
+from ottla.scan import chunks, columns, ranges, records, schemas
 from ottla.spark_jobs.views import deferred_fates, planning
 from ottla.testkit.scanner import scan_content, scan_partition
 from tests.scan.test_against_scanner import expected_rows, write_random_log
@@ -34,7 +34,7 @@ def buffers(monkeypatch):
         monkeypatch.setattr(records, "BATCH_BYTES", size)
         monkeypatch.setattr(columns, "BATCH_ROWS", chance.choice([8, 100, 65_536]))
         monkeypatch.setattr(columns, "_RECORDS_PER_BATCH", chance.choice([1, 50, 4_096]))
-        monkeypatch.setattr(codecs, "_FIRST_BYTES", chance.choice([16, 1 << 16]))
+        monkeypatch.setattr(records, "_SCRATCH_BYTES", chance.choice([16, 1 << 16]))
         monkeypatch.setattr(ranges, "SMALLEST_TASK_BYTES", 1)
         monkeypatch.setattr(planning, "LARGEST_TASK_BYTES", chance.choice([1, 3_000, 1 << 28]))
         monkeypatch.setattr(deferred_fates, "DRIVER_BYTES", chance.choice([-1, 1 << 40]))
