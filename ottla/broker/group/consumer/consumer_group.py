@@ -1,0 +1,223 @@
+"""A consumer group of the consumer protocol: the state that its records give. pure
+
+Only `apply` changes it, with the records that a decision returned and the log has, or those of a replay. A session or
+rebalance deadline is in memory only: it is set by the coordinator, and a replay begins them anew.
+
+Source: `ConsumerGroup`, `ModernGroup`, `GroupMetadataManager.replay` of Kafka 4.3.1.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final
+
+from ottla.broker.group.consumer.members import LEAVE_EPOCH, ConsumerGroupMember, MemberState, Target
+from ottla.protocol.internal_topics.consumer_group_records import (
+    Assignment,
+    ConsumerGroupKey,
+    ConsumerGroupMetadata,
+    ConsumerGroupRecordType,
+    ConsumerGroupValue,
+    CurrentAssignment,
+    MemberMetadata,
+    OwnedPartitions,
+    ResolvedRegularExpression,
+    TargetAssignment,
+    TargetAssignmentMetadata,
+)
+
+Record = tuple[ConsumerGroupKey, ConsumerGroupValue | None]
+"""A record of a consumer group; None is a tombstone."""
+
+_LEFT: Final = CurrentAssignment(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE, {}, {})
+_UNKNOWN_SUBSCRIPTION: Final = MemberMetadata(None, None, "", "", (), "", -1, None)
+
+
+class ConsumerGroupState(Enum):
+    """State of a group, with the name that ListGroups and ConsumerGroupDescribe show."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class IllegalRecord(RuntimeError):
+    """A record that cannot follow the state of its group: a bug, or a log that something else wrote."""
+
+
+class ConsumerGroup:
+    """The members of one group, their targets, and who owns which partition."""
+
+    __slots__ = (
+        "_owners",
+        "assignment_epoch",
+        "assignment_ms",
+        "epoch",
+        "group_id",
+        "has_partition_metadata",
+        "members",
+        "metadata_hash",
+        "regexes",
+        "static_members",
+        "targets",
+        "topic_subscribers",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 1
+        self.metadata_hash = 0
+        self.assignment_epoch = 1
+        self.assignment_ms = 0
+        self.members: dict[str, ConsumerGroupMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Instance id to member id."""
+        self.targets: dict[str, Assignment] = {}
+        self.regexes: dict[str, ResolvedRegularExpression] = {}
+        self.has_partition_metadata = False
+        """Whether the log has a record of Kafka 4.0 that must get its tombstone."""
+        self.topic_subscribers: Counter[str] = Counter()
+        """The number of members that name each topic."""
+        self._owners: dict[bytes, dict[int, int]] = {}
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def partition_epoch(self, topic_id: bytes, index: int) -> int:
+        """Return the epoch of the member that owns a partition, -1 if none does."""
+        owners = self._owners.get(topic_id)
+        return -1 if owners is None else owners.get(index, -1)
+
+    def target(self, member_id: str) -> Target:
+        """Return the target of a member; one without a target is to have nothing."""
+        return Target(self.assignment_epoch, self.targets.get(member_id, {}))
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Return whether a member names the topic, or a regular expression of one has matched it."""
+        return topic in self.topic_subscribers or any(topic in regex.topics for regex in self.regexes.values())
+
+    def apply(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
+        """Apply a record. Raises IllegalRecord."""
+        match value:
+            case None:
+                self._remove(key)
+            case ConsumerGroupMetadata(epoch, metadata_hash):
+                self.epoch, self.metadata_hash = epoch, metadata_hash
+            case MemberMetadata():
+                self._update(self._member(key.name)._replace(metadata=value))
+            case TargetAssignmentMetadata(epoch, timestamp_ms):
+                self.assignment_epoch, self.assignment_ms = epoch, timestamp_ms
+            case TargetAssignment(partitions):
+                self.targets[key.name] = partitions
+            case CurrentAssignment():
+                self._update(self._member(key.name)._replace(current=value))
+            case ResolvedRegularExpression():
+                self.regexes[key.name] = value
+
+    def tombstones(self) -> Iterator[Record]:
+        """Yield the tombstones of all records of the group."""
+        kinds = ConsumerGroupRecordType
+        for kind in (kinds.CURRENT_MEMBER_ASSIGNMENT, kinds.TARGET_ASSIGNMENT_MEMBER):
+            yield from ((ConsumerGroupKey(kind, self.group_id, member_id), None) for member_id in self.members)
+        yield ConsumerGroupKey(kinds.TARGET_ASSIGNMENT_METADATA, self.group_id), None
+        for member_id in self.members:
+            yield ConsumerGroupKey(kinds.MEMBER_METADATA, self.group_id, member_id), None
+        for regex in self.regexes:
+            yield ConsumerGroupKey(kinds.REGULAR_EXPRESSION, self.group_id, regex), None
+        yield ConsumerGroupKey(kinds.PARTITION_METADATA, self.group_id), None
+        yield ConsumerGroupKey(kinds.METADATA, self.group_id), None
+
+    def _member(self, member_id: str) -> ConsumerGroupMember:
+        return self.members.get(member_id) or ConsumerGroupMember(member_id, _UNKNOWN_SUBSCRIPTION)
+
+    def _remove(self, key: ConsumerGroupKey) -> None:
+        match key.record_type:
+            case ConsumerGroupRecordType.METADATA:
+                if self.members or self.targets or self.assignment_epoch != -1:
+                    raise IllegalRecord(f"tombstone of group {self.group_id}, which has members or a target assignment")
+            case ConsumerGroupRecordType.PARTITION_METADATA:
+                self.has_partition_metadata = False
+            case ConsumerGroupRecordType.MEMBER_METADATA:
+                self._remove_member(key.name)
+            case ConsumerGroupRecordType.TARGET_ASSIGNMENT_METADATA:
+                if self.targets:
+                    raise IllegalRecord(
+                        f"tombstone of the target assignment of group {self.group_id}, which has members"
+                    )
+                self.assignment_epoch, self.assignment_ms = -1, 0
+            case ConsumerGroupRecordType.TARGET_ASSIGNMENT_MEMBER:
+                self.targets.pop(key.name, None)
+            case ConsumerGroupRecordType.CURRENT_MEMBER_ASSIGNMENT:
+                if key.name in self.members:
+                    self._update(self.members[key.name]._replace(current=_LEFT))
+            case ConsumerGroupRecordType.REGULAR_EXPRESSION:
+                self.regexes.pop(key.name, None)
+
+    def _remove_member(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        if member.epoch != LEAVE_EPOCH or member_id in self.targets:
+            raise IllegalRecord(f"tombstone of member {member_id} of group {self.group_id}, which has an assignment")
+        del self.members[member_id]
+        self._count_topics(member.metadata.topic_names, ())
+        instance_id = member.metadata.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+
+    def _update(self, member: ConsumerGroupMember) -> None:
+        before = self.members.get(member.member_id)
+        names = () if before is None else before.metadata.topic_names
+        if names is not member.metadata.topic_names:
+            self._count_topics(names, member.metadata.topic_names)
+        if before is not None and before.current is not member.current:
+            self._free(before.current.assigned, before.epoch)
+            self._free(before.current.pending_revocation, before.epoch)
+        if before is None or before.current is not member.current:
+            self._occupy(member.current.assigned, member.epoch)
+            self._occupy(member.current.pending_revocation, member.epoch)
+        self.members[member.member_id] = member
+        if member.metadata.instance_id is not None:
+            self.static_members[member.metadata.instance_id] = member.member_id
+
+    def _count_topics(self, before: Iterable[str], after: Iterable[str]) -> None:
+        self.topic_subscribers.update(after)
+        self.topic_subscribers.subtract(before)
+        for name in before:
+            if not self.topic_subscribers[name]:
+                del self.topic_subscribers[name]
+
+    def _free(self, owned: OwnedPartitions, epoch: int) -> None:
+        """Remove the owner of partitions, where it is the member with this epoch."""
+        for topic_id, indexes in owned.items():
+            owners = self._owners.get(topic_id, {})
+            for index in indexes:
+                if owners.get(index) == epoch:
+                    del owners[index]
+            if not owners:
+                self._owners.pop(topic_id, None)
+
+    def _occupy(self, owned: OwnedPartitions, epoch: int) -> None:
+        for topic_id, indexes in owned.items():
+            owners = self._owners.setdefault(topic_id, {})
+            for index in indexes:
+                if index in owners and owners[index] >= epoch:
+                    raise IllegalRecord(
+                        f"partition {index} of a topic of group {self.group_id} gets an owner of epoch {epoch}, "
+                        f"and has one of epoch {owners[index]}"
+                    )
+                owners[index] = epoch
+
+
+def owned_count(owned: Mapping[bytes, Mapping[int, int]]) -> int:
+    """Return the number of partitions."""
+    return sum(map(len, owned.values()))
