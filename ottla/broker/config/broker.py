@@ -225,6 +225,21 @@ class Config(ServerConfig):
         0, "How long a new group waits for more members. Kafka's default is 3000, its server.properties has 0."
     )
     group_max_size: int = int32(INT32_MAX, "The most members of a group.", at_least=1)
+    group_consumer_session_timeout_ms: int = int32(
+        45000, "How long a member of a group of the consumer protocol may be silent.", at_least=1
+    )
+    group_consumer_heartbeat_interval_ms: int = int32(
+        5000, "How often a member of a group of the consumer protocol is to send a heartbeat.", at_least=1
+    )
+    group_consumer_assignment_interval_ms: int = int32(
+        1000, "The least time between two target assignments of a group of the consumer protocol."
+    )
+    group_consumer_max_size: int = int32(INT32_MAX, "The most members of a group of the consumer protocol.", at_least=1)
+    group_consumer_assignors: tuple[str, ...] = items(
+        ("uniform", "range"),
+        "The assignors that members of the consumer protocol may name: uniform and range. The first is that of members "
+        "that name none.",
+    )
     group_member_max_protocols: int = int32(
         20, "Ottla's own: the most protocols (assignors) of a group member.", at_least=1
     )

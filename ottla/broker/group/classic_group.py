@@ -64,6 +64,11 @@ class ClassicGroup:
         return self.roster.members
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members, so that it may be deleted."""
+        return self.state is ClassicGroupState.EMPTY
+
+    @property
     def is_of_consumers(self) -> bool:
         """Whether the members are, or were, consumers. Other clients may use groups for purposes of their own."""
         return self.protocol_type == CONSUMERS

@@ -17,6 +17,8 @@ from ottla.broker.costs import ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.group.classic_group import NEVER_MS, ClassicGroup
 from ottla.broker.group.commits import OffsetCommits
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.consumer.coordinator import ConsumerGroups
 from ottla.broker.group.deleted_topics import DeletedTopics
 from ottla.broker.group.deletion import GroupDeletion
 from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
@@ -81,6 +83,7 @@ class GroupCoordinator:
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
         self.deletion = GroupDeletion(self._manager, turns, clock)
+        self.consumer_groups = ConsumerGroups(self._manager, cluster, turns, clock, config, self._arm)
         self._deleted_topics = DeletedTopics(self._manager, turns, clock)
         interval_ms = config.offsets_retention_check_interval_ms
         self._cleaning = Periodic("expired offsets", interval_ms, expiration.expire, turns, clock)
@@ -136,17 +139,25 @@ class GroupCoordinator:
             metadata, error = self._begin_group(request.group_id)
             if metadata is None:
                 return JoinReply(error)
-        refused = self._refuse_join(metadata, request, protocols)
+        group = metadata.group
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            metadata, error = self._replace_by_classic(metadata)
+            if metadata is None or isinstance(metadata.group, ConsumerGroup):
+                return JoinReply(error)
+            group = metadata.group
+        refused = self._refuse_join(group, request, protocols)
         if refused is not None:
             return refused
         member_id = request.member_id or self._draw_member_id(request)
         if not fits_a_string(member_id):
             return JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka fails to encode the id, with this error
         if not request.member_id and request.group_instance_id is None and request.known_id_needed:
-            metadata.group.reserve(member_id, request.timeouts.session_ms, self._clock.monotonic_ms())
+            group.reserve(member_id, request.timeouts.session_ms, self._clock.monotonic_ms())
             self._arm(metadata)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        outcome = _join_member(metadata, request, protocols, member_id, self._now())
+        outcome = _join_member(group, request, protocols, member_id, self._now())
         wait = self._wait(metadata.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
         self._follow(metadata, outcome)
         return await wait
@@ -159,6 +170,12 @@ class GroupCoordinator:
             log.error("Group %(group).100s could not be logged: %(error)s", {"group": group_id, "error": error.name})
             return None, error
         return self._manager.find(group_id)
+
+    def _replace_by_classic(self, metadata: GroupMetadata) -> tuple[GroupMetadata | None, ErrorCode]:
+        """Replace a group of the consumer protocol that has no members by an empty classic group."""
+        group_id = metadata.group.group_id
+        error = self._manager.log_removal(metadata)
+        return (None, error) if error else self._begin_group(group_id)
 
     def _is_bad_session(self, request: JoinAsk) -> bool:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -193,8 +210,8 @@ class GroupCoordinator:
         name = request.client_id if request.group_instance_id is None else request.group_instance_id
         return f"{name}-{self._new_member_uuid()}"
 
-    def _refuse_join(self, metadata: GroupMetadata, request: JoinAsk, protocols: Protocols) -> JoinReply | None:
-        group, member_id = metadata.group, request.member_id
+    def _refuse_join(self, group: ClassicGroup, request: JoinAsk, protocols: Protocols) -> JoinReply | None:
+        member_id = request.member_id
         if not group.can_add(member_id, self._config.group_max_size):
             group.roster.remove(member_id)
             return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -214,10 +231,9 @@ class GroupCoordinator:
     ) -> SyncReply:
         """Handle SyncGroup: wait for the leader's assignment. `protocol` is (type, name), None where the version has
         none."""
-        metadata, error = self._member(caller)
-        if error or metadata is None:
+        metadata, group, error = self._member(caller)
+        if error or metadata is None or group is None:
             return SyncReply(error)
-        group = metadata.group
         if _differs(protocol[0], group.protocol_type) or _differs(protocol[1], group.protocol):
             return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
@@ -230,12 +246,12 @@ class GroupCoordinator:
 
     def heartbeat(self, caller: Caller) -> ErrorCode:
         """Handle Heartbeat: extend the member's session. REBALANCE_IN_PROGRESS makes the member join again."""
-        metadata, error = self._member(caller)
-        if error or metadata is None:
+        _, group, error = self._member(caller)
+        if error or group is None:
             # Members are not known before the partition is loaded: the heartbeat succeeds, as in Kafka.
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
-        metadata.group.members[caller.member_id].touch(self._clock.monotonic_ms())
-        if metadata.group.state is ClassicGroupState.PREPARING_REBALANCE:
+        group.members[caller.member_id].touch(self._clock.monotonic_ms())
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -254,31 +270,34 @@ class GroupCoordinator:
         if metadata is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
         self._turns.charge(ROW_US * len(who))
+        if isinstance(metadata.group, ConsumerGroup):
+            return self.consumer_groups.leave(metadata, metadata.group, who)
         errors, outcome = metadata.group.leave(who, self._now(), client_reason)
         self._follow(metadata, outcome)
         return ErrorCode.NONE, errors
 
-    def _member(self, caller: Caller) -> tuple[GroupMetadata | None, ErrorCode]:
-        """Return the group of a caller, with an error unless the caller is a member in the current generation."""
+    def _member(self, caller: Caller) -> tuple[GroupMetadata | None, ClassicGroup | None, ErrorCode]:
+        """Return the classic group of a caller, with an error unless the caller is a member in its generation."""
         group_id, generation, member_id, group_instance_id = caller
         if not group_id:
-            return None, ErrorCode.INVALID_GROUP_ID
+            return None, None, ErrorCode.INVALID_GROUP_ID
         metadata, error = self._manager.find(group_id)
         if error:
-            return None, error
-        if metadata is None:
-            return None, ErrorCode.UNKNOWN_MEMBER_ID
-        error = metadata.group.roster.error(member_id, group_instance_id)
-        if not error and generation != metadata.group.generation:
+            return None, None, error
+        if metadata is None or isinstance(metadata.group, ConsumerGroup):
+            return None, None, ErrorCode.UNKNOWN_MEMBER_ID
+        group = metadata.group
+        error = group.roster.error(member_id, group_instance_id)
+        if not error and generation != group.generation:
             error = ErrorCode.ILLEGAL_GENERATION
-        return metadata, error
+        return metadata, group, error
 
     # -- outcomes and timers --------------------------------------------------------------------------------------
 
     def _follow(self, metadata: GroupMetadata, outcome: Outcome) -> None:
         """Log the step of an outcome, if it has one, and apply it. Then wake waiting handlers and set the timer."""
-        if outcome.step is not None:
-            outcome.add(self._manager.log_step(metadata, outcome.step, self._now()))
+        if outcome.step is not None and isinstance(metadata.group, ClassicGroup):
+            outcome.add(self._manager.log_step(metadata, metadata.group, outcome.step, self._now()))
         for text, values in outcome.lines:
             log.info(text, values)
         joins, syncs = metadata.joins, metadata.syncs
@@ -326,21 +345,25 @@ class GroupCoordinator:
 
     def _tick(self, metadata: GroupMetadata) -> None:
         metadata.timer = None
-        self._follow(metadata, metadata.group.tick(self._now()))
+        if isinstance(metadata.group, ConsumerGroup):
+            self.consumer_groups.remove_late_members(metadata, metadata.group)
+        else:
+            self._follow(metadata, metadata.group.tick(self._now()))
 
     # -- loaded groups --------------------------------------------------------------------------------------------
 
     def _start_group(self, metadata: GroupMetadata) -> None:
         group = metadata.group
+        if isinstance(group, ConsumerGroup):
+            self.consumer_groups.start_timers(metadata, group)
+            return
         group.start_sessions(self._clock.monotonic_ms())
         too_large = len(group.members) > self._config.group_max_size
         self._follow(metadata, group.begin_again(self._now()) if too_large else Outcome())
 
 
-def _join_member(
-    metadata: GroupMetadata, request: JoinAsk, protocols: Protocols, member_id: str, now: Moment
-) -> Outcome:
-    group, instance_id = metadata.group, request.group_instance_id
+def _join_member(group: ClassicGroup, request: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
+    instance_id = request.group_instance_id
     known = group.members.get(member_id)
     if known is not None:
         return group.rejoin(known, protocols, request.timeouts, now, request.reason)

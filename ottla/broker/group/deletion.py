@@ -13,9 +13,10 @@ import logging
 from collections.abc import Sequence
 
 from ottla.broker.costs import LOOKUP_US
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
-from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.group.tombstones import Tombstones, keys_at_once
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Activity, Turns, Wait
@@ -49,12 +50,12 @@ class GroupDeletion:
             return error
         if metadata is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if metadata.group.state is not ClassicGroupState.EMPTY:
+        if not metadata.group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         offsets = metadata.offsets
         if offsets.at_most <= keys_at_once(group_id):
             error = self._tombstones.bury(metadata, {key: None for key in offsets.places() if key in offsets})
-            return error or self._manager.log_group(metadata.index, group_id, None)
+            return error or self._manager.log_removal(metadata)
         return await self._delete_apart(metadata)
 
     async def _delete_apart(self, metadata: GroupMetadata) -> ErrorCode:
@@ -91,7 +92,7 @@ class GroupDeletion:
         while True:
             await self._manager.complete_all(self._manager.shards[metadata.index])
             if not metadata.offsets.at_most:
-                return self._manager.log_group(metadata.index, group_id, None)
+                return self._manager.log_removal(metadata)
             for some in self._tombstones.portions(group_id, metadata.offsets.places()):
                 error = self._tombstones.bury(metadata, [key for key in some if key in metadata.offsets])
                 if error:
@@ -117,7 +118,7 @@ class GroupDeletion:
             if metadata is None or error:
                 return error or ErrorCode.GROUP_ID_NOT_FOUND, []
             group = metadata.group
-            if group.state is not ClassicGroupState.EMPTY and not group.is_of_consumers:
+            if not group.is_empty and not group.is_of_consumers:
                 return ErrorCode.NON_EMPTY_GROUP, []
             subscribed.update(topic for topic, _index in some if group.is_subscribed(topic))
             error = self._tombstones.bury(
@@ -134,7 +135,11 @@ class GroupDeletion:
     async def _ready_group(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """Return the group after its members' subscriptions were read; continue reading if they change meanwhile."""
         metadata, error = self._manager.find(group_id)
-        while metadata is not None and not error and not metadata.group.knows_subscriptions:
+        while metadata is not None and not error and not _knows_subscriptions(metadata.group):
             await self._tombstones.read_subscriptions(metadata)
             metadata, error = self._manager.find(group_id)
         return metadata, error
+
+
+def _knows_subscriptions(group: ClassicGroup | ConsumerGroup) -> bool:
+    return isinstance(group, ConsumerGroup) or group.knows_subscriptions

@@ -6,6 +6,14 @@ from typing import NamedTuple
 from ottla.protocol.batch import build_batch, build_record_batch, read_marker
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.internal_topics.consumer_group_records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    decode_consumer_group_value,
+    encode_consumer_group_key,
+    encode_consumer_group_value,
+    read_consumer_group_key,
+)
 from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
     GroupValue,
@@ -24,6 +32,9 @@ from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdA
 
 COMMIT_MARKER = 1
 
+Key = OffsetKey | GroupKey | ConsumerGroupKey
+Value = OffsetValue | GroupValue | ConsumerGroupValue
+
 
 class CoordinatorRecord(NamedTuple):
     """A record, or marker, of `__consumer_offsets`.
@@ -34,9 +45,13 @@ class CoordinatorRecord(NamedTuple):
 
     producer_id: int
     record_offset: int
-    key: OffsetKey | GroupKey | None
-    value: OffsetValue | GroupValue | None
+    key: Key | None
+    value: Value | None
     committed: bool = False
+
+
+Rows = Sequence[tuple[Key, Value | None]]
+"""Records, by key; None is a tombstone."""
 
 
 def offsets_batch(
@@ -50,6 +65,22 @@ def offsets_batch(
 def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearray:
     """Build a batch with the group's metadata, or with its tombstone."""
     return _batch([(group_key(group_id), None if value is None else encode_group_value(value), ())], now_ms, None)
+
+
+def consumer_group_batch(rows: Rows, now_ms: int) -> bytearray:
+    """Build a batch of records of one consumer group, or of tombstones of the classic group that it replaces."""
+    return _batch([(*_encode(key, value), ()) for key, value in rows], now_ms, None)
+
+
+def _encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
+    """Return the bytes of a record of a group. Offsets have their own batches."""
+    if isinstance(key, GroupKey):
+        return group_key(key.group), encode_group_value(value) if isinstance(value, GroupValue) else None
+    assert isinstance(key, ConsumerGroupKey)
+    if value is None:
+        return encode_consumer_group_key(key), None
+    assert not isinstance(value, (OffsetValue, GroupValue))
+    return encode_consumer_group_key(key), encode_consumer_group_value(value)
 
 
 def _batch(
@@ -80,7 +111,9 @@ def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Coordinator
         return
     producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
     for record in iter_records(batch, header):
-        key = read_offsets_key(record.key) if record.key is not None else None
+        if record.key is None:
+            continue
+        key = read_offsets_key(record.key) or read_consumer_group_key(record.key)
         if key is None:
             continue
         try:
@@ -90,7 +123,11 @@ def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Coordinator
         yield CoordinatorRecord(producer_id, record.offset, key, value)
 
 
-def _value(key: OffsetKey | GroupKey, value: bytes | None) -> OffsetValue | GroupValue | None:
+def _value(key: Key, value: bytes | None) -> Value | None:
     if value is None:
         return None
-    return decode_offset_value(value) if isinstance(key, OffsetKey) else decode_group_value(value)
+    if isinstance(key, OffsetKey):
+        return decode_offset_value(value)
+    if isinstance(key, GroupKey):
+        return decode_group_value(value)
+    return decode_consumer_group_value(key.record_type, value)

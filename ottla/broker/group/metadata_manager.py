@@ -14,7 +14,9 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_RECORD_US
-from ottla.broker.group.log import CoordinatorRecord, group_batch, offsets_batch
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.log import CoordinatorRecord, Rows, consumer_group_batch, group_batch, offsets_batch
 from ottla.broker.group.members import Moment
 from ottla.broker.group.replies import Outcome, Step
 from ottla.broker.group.shard import GroupMetadata, GroupShard
@@ -27,9 +29,6 @@ from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, Transactio
 
 log = logging.getLogger(__name__)
 
-
-Rows = Sequence[tuple[OffsetKey | GroupKey, OffsetValue | GroupValue | None]]
-"""Records, by key; None is a tombstone."""
 
 Change = tuple[int, Rows]
 """Content of one batch: the producer id (NO_PRODUCER_ID outside of transactions), and the records to apply."""
@@ -104,12 +103,25 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         batch = group_batch(group_id, value, self._clock.now_ms())
         return self.write(self.shards[index], batch, (NO_PRODUCER_ID, ((GroupKey(group_id), value),)))
 
-    def log_step(self, metadata: GroupMetadata, step: Step, now: Moment) -> Outcome:
-        """Log the step of a loaded group, which then applies it; return the outcome.
+    def log_removal(self, metadata: GroupMetadata) -> ErrorCode:
+        """Log the tombstones of a group without members, and apply them."""
+        group = metadata.group
+        if isinstance(group, ConsumerGroup):
+            return self.log_consumer_group(metadata.index, [*group.tombstones()])
+        return self.log_group(metadata.index, group.group_id, None)
+
+    def log_consumer_group(self, index: int, rows: Rows) -> ErrorCode:
+        """Log records of one consumer group in one batch, and apply them. Nothing changes if the log refuses them."""
+        self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US)
+        batch = consumer_group_batch(rows, self._clock.now_ms())
+        return self.write(self.shards[index], batch, (NO_PRODUCER_ID, rows))
+
+    def log_step(self, metadata: GroupMetadata, group: ClassicGroup, step: Step, now: Moment) -> Outcome:
+        """Log the step of a loaded classic group, which then applies it; return the outcome.
 
         The waiting members of the group are answered even if logging fails.
         """
-        group, record = metadata.group, step.record
+        record = step.record
         self._turns.charge(BATCH_US + len(record.members) * STATE_RECORD_US)
         try:
             error = self.write(

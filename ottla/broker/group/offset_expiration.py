@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.shard import GroupMetadata
@@ -65,22 +66,24 @@ class OffsetExpiration:
             await self._turns.yield_if_due()
         await self._manager.complete_all(self._manager.shards[metadata.index])
         group, offsets = metadata.group, metadata.offsets
-        if self._tombstones.is_there(metadata) and group.state is ClassicGroupState.EMPTY and offsets.is_empty:
+        if self._tombstones.is_there(metadata) and group.is_empty and offsets.is_empty:
             self._turns.charge(BATCH_US + STATE_RECORD_US)
-            self._manager.log_group(metadata.index, metadata.group.group_id, None)
+            self._manager.log_removal(metadata)
 
     async def _may_expire(self, metadata: GroupMetadata) -> bool:
-        """Return whether offsets of the group may expire: it has no members, or its consumers' subscriptions are
-        known."""
+        """Return whether offsets of the group may expire: it has no members, or its consumers' subscriptions are known.
+        Those of a group of the consumer protocol are, in every state."""
         await self._tombstones.read_subscriptions(metadata)
         group = metadata.group
         if not self._tombstones.is_there(metadata):
             return False
-        if group.protocol_type is None or group.state is ClassicGroupState.EMPTY:
+        if isinstance(group, ConsumerGroup) or group.protocol_type is None or group.is_empty:
             return True
         return group.state is ClassicGroupState.STABLE and group.is_of_consumers and group.subscribed is not None
 
-    def _is_expired(self, group: ClassicGroup, offsets: GroupOffsets, place: TopicPartition, now_ms: int) -> bool:
+    def _is_expired(
+        self, group: ClassicGroup | ConsumerGroup, offsets: GroupOffsets, place: TopicPartition, now_ms: int
+    ) -> bool:
         committed = offsets.get(place)
         if committed is None or offsets.is_unstable(place) or group.is_subscribed(place[0]):
             return False
@@ -88,6 +91,6 @@ class OffsetExpiration:
         if value.expire_ms != UNKNOWN_MS:
             return now_ms >= value.expire_ms
         since_ms = value.commit_ms
-        if group.protocol_type is not None and group.state is ClassicGroupState.EMPTY and group.state_timestamp_ms >= 0:
+        if isinstance(group, ClassicGroup) and group.protocol_type and group.is_empty and group.state_timestamp_ms >= 0:
             since_ms = group.state_timestamp_ms
         return now_ms - since_ms >= self._retention_ms

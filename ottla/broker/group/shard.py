@@ -12,12 +12,14 @@ from typing import Final
 
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.group.classic_group import ClassicGroup
-from ottla.broker.group.log import CoordinatorRecord, replay_batch
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup, IllegalRecord
+from ottla.broker.group.log import CoordinatorRecord, Value, replay_batch
 from ottla.broker.group.offsets import GroupOffsets, OffsetTransaction
 from ottla.broker.group.replies import JoinReply, SyncReply
 from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Wait
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.internal_topics.consumer_group_records import ConsumerGroupKey, ConsumerGroupRecordType
 from ottla.protocol.internal_topics.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
 
 SETTLED_AT_ONCE: Final = 200
@@ -32,8 +34,8 @@ class GroupMetadata:
 
     __slots__ = ("ending", "group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
 
-    def __init__(self, group: ClassicGroup, index: int) -> None:
-        self.group = group
+    def __init__(self, group: ClassicGroup | ConsumerGroup, index: int) -> None:
+        self.group: ClassicGroup | ConsumerGroup = group
         self.index = index
         self.offsets = GroupOffsets()
         self.ending = False
@@ -75,9 +77,11 @@ class GroupStore:
             self.end_transaction(record.producer_id, record.committed)
         elif isinstance(key, GroupKey):
             if isinstance(value, GroupValue):
-                self.obtain(key.group, wall_ms).group.restore(value)
+                self._classic_group(key.group, wall_ms).restore(value)
             else:
                 self._remove_group(key.group, wall_ms)
+        elif isinstance(key, ConsumerGroupKey):
+            self._apply_consumer_record(key, value, wall_ms)
         elif isinstance(value, OffsetValue):
             self._apply_offset(record, key, value, wall_ms)
         else:
@@ -89,6 +93,29 @@ class GroupStore:
         if metadata is None:
             metadata = self.groups[group_id] = GroupMetadata(self._new_group(group_id, wall_ms), self.index)
         return metadata
+
+    def _classic_group(self, group_id: str, wall_ms: int) -> ClassicGroup:
+        group = self.obtain(group_id, wall_ms).group
+        if isinstance(group, ConsumerGroup):
+            raise IllegalRecord(f"record of a classic group {group_id}, which is a consumer group")
+        return group
+
+    def _apply_consumer_record(self, key: ConsumerGroupKey, value: Value | None, wall_ms: int) -> None:
+        """Apply a record of a consumer group. A classic group of the same name, without members, gives way."""
+        metadata = self.groups.get(key.group)
+        if value is None and (metadata is None or isinstance(metadata.group, ClassicGroup)):
+            return
+        if metadata is None:
+            metadata = self.obtain(key.group, wall_ms)
+        group = metadata.group
+        if isinstance(group, ClassicGroup):
+            if group.members:
+                raise IllegalRecord(f"record of a consumer group {key.group}, which is a classic group with members")
+            metadata.group = group = ConsumerGroup(key.group)
+        assert value is None or not isinstance(value, (OffsetValue, GroupValue))
+        group.apply(key, value)
+        if value is None and key.record_type is ConsumerGroupRecordType.METADATA:
+            self._remove_group(key.group, wall_ms)
 
     def end_transaction(self, producer_id: int, commit: bool) -> int:
         """Apply a marker of `producer_id`: its pending offsets are committed or dropped.

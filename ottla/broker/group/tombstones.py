@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Final
 
 from ottla.broker.costs import BATCH_US, OFFSET_PLACE_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
+from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.log import offsets_batch
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
@@ -44,8 +45,9 @@ class Tombstones:
 
     async def read_subscriptions(self, metadata: GroupMetadata) -> None:
         """Read the subscriptions of a group's members to the end."""
-        while not metadata.group.knows_subscriptions:
-            metadata.group.read_subscriptions(NAMES_AT_ONCE)
+        group = metadata.group
+        while isinstance(group, ClassicGroup) and not group.knows_subscriptions:
+            group.read_subscriptions(NAMES_AT_ONCE)
             await self._turns.spend(NAMES_AT_ONCE * OFFSET_PLACE_US)
 
     def is_there(self, metadata: GroupMetadata) -> bool:

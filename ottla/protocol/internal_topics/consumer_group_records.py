@@ -16,7 +16,7 @@ class ConsumerGroupRecordType(IntEnum):
     """Type of a record, which its key begins with (`CoordinatorRecordType`)."""
 
     METADATA = 3
-    PARTITION_METADATA = 4  # written before Kafka 4.1
+    PARTITION_METADATA = 4  # Kafka writes only its tombstone since 4.1
     MEMBER_METADATA = 5
     TARGET_ASSIGNMENT_METADATA = 6
     TARGET_ASSIGNMENT_MEMBER = 7
@@ -58,6 +58,12 @@ class ClassicMemberMetadata(NamedTuple):
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
+
+
+class PartitionMetadata(NamedTuple):
+    """The names of the subscribed topics; the rest of the value is not read."""
+
+    topics: tuple[str, ...]
 
 
 class MemberMetadata(NamedTuple):
@@ -107,6 +113,7 @@ class ResolvedRegularExpression(NamedTuple):
 
 ConsumerGroupValue = (
     ConsumerGroupMetadata
+    | PartitionMetadata
     | MemberMetadata
     | TargetAssignmentMetadata
     | TargetAssignment
@@ -136,7 +143,7 @@ def read_consumer_group_key(key: Buffer) -> ConsumerGroupKey | None:
 
 
 def encode_consumer_group_value(value: ConsumerGroupValue) -> bytes:
-    """Encode a value in version 0, the only one."""
+    """Encode a value in version 0, the only one. Partition metadata cannot be written."""
     writer = Writer(flexible=True)
     writer.int16(0)
     match value:
@@ -163,11 +170,13 @@ def encode_consumer_group_value(value: ConsumerGroupValue) -> bytes:
             writer.int64(version)
             writer.int64(timestamp_ms)
             writer.tags()
+        case PartitionMetadata():
+            raise ValueError("partition metadata of a consumer group is not written any more")
     return bytes(writer.out)
 
 
-def decode_consumer_group_value(record_type: ConsumerGroupRecordType, content: Buffer) -> ConsumerGroupValue | None:
-    """Decode a value; None for partition metadata, which is not used any more.
+def decode_consumer_group_value(record_type: ConsumerGroupRecordType, content: Buffer) -> ConsumerGroupValue:
+    """Decode a value.
 
     Raises UnknownVersion above version 0, ProtocolError for bytes that are no such value.
     """
@@ -175,10 +184,7 @@ def decode_consumer_group_value(record_type: ConsumerGroupRecordType, content: B
     version = reader.int16()
     if version != 0:
         raise UnknownVersion(f"consumer group record of type {int(record_type)} has version {version}")
-    decode = _DECODERS.get(record_type)
-    if decode is None:
-        return None
-    value = decode(reader)
+    value = _DECODERS[record_type](reader)
     reader.end()
     return value
 
@@ -238,6 +244,25 @@ def _read_metadata(reader: Reader) -> ConsumerGroupMetadata:
     epoch = reader.int32()
     tags = reader.tags()
     return ConsumerGroupMetadata(epoch, tags[0].int64() if 0 in tags else 0)
+
+
+def _read_partition_metadata(reader: Reader) -> PartitionMetadata:
+    def partition() -> None:
+        reader.int32()
+        reader.array(reader.string, 1)
+        reader.tags()
+
+    def topic() -> str:
+        reader.uuid()
+        name = reader.string()
+        reader.int32()
+        reader.array(partition, 6)
+        reader.tags()
+        return name
+
+    found = PartitionMetadata(reader.array(topic, 23))
+    reader.tags()
+    return found
 
 
 def _read_member(reader: Reader) -> MemberMetadata:
@@ -308,6 +333,7 @@ def _read_regular_expression(reader: Reader) -> ResolvedRegularExpression:
 
 _DECODERS: Final[Mapping[ConsumerGroupRecordType, Callable[[Reader], ConsumerGroupValue]]] = {
     ConsumerGroupRecordType.METADATA: _read_metadata,
+    ConsumerGroupRecordType.PARTITION_METADATA: _read_partition_metadata,
     ConsumerGroupRecordType.MEMBER_METADATA: _read_member,
     ConsumerGroupRecordType.TARGET_ASSIGNMENT_METADATA: _read_target_metadata,
     ConsumerGroupRecordType.TARGET_ASSIGNMENT_MEMBER: _read_target,

@@ -6,6 +6,7 @@ rebalance deadline is in memory only: it is set by the coordinator, and a replay
 Source: `ConsumerGroup`, `ModernGroup`, `GroupMetadataManager.replay` of Kafka 4.3.1.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -21,6 +22,7 @@ from ottla.protocol.internal_topics.consumer_group_records import (
     CurrentAssignment,
     MemberMetadata,
     OwnedPartitions,
+    PartitionMetadata,
     ResolvedRegularExpression,
     TargetAssignment,
     TargetAssignmentMetadata,
@@ -28,6 +30,8 @@ from ottla.protocol.internal_topics.consumer_group_records import (
 
 Record = tuple[ConsumerGroupKey, ConsumerGroupValue | None]
 """A record of a consumer group; None is a tombstone."""
+
+NEVER_MS: Final = math.inf
 
 _LEFT: Final = CurrentAssignment(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE, {}, {})
 _UNKNOWN_SUBSCRIPTION: Final = MemberMetadata(None, None, "", "", (), "", -1, None)
@@ -50,19 +54,26 @@ class IllegalRecord(RuntimeError):
 class ConsumerGroup:
     """The members of one group, their targets, and who owns which partition."""
 
+    protocol_type: Final = "consumer"
+    is_of_consumers: Final = True
+
     __slots__ = (
         "_owners",
         "assignment_epoch",
         "assignment_ms",
+        "due_ms",
         "epoch",
         "group_id",
         "has_partition_metadata",
         "members",
         "metadata_hash",
+        "rebalances",
         "regexes",
+        "sessions",
         "static_members",
         "targets",
         "topic_subscribers",
+        "topics_version",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -81,6 +92,19 @@ class ConsumerGroup:
         self.topic_subscribers: Counter[str] = Counter()
         """The number of members that name each topic."""
         self._owners: dict[bytes, dict[int, int]] = {}
+        # From here on in memory only.
+        self.sessions: dict[str, float] = {}
+        """Member id to the monotonic time at which its session ends."""
+        self.rebalances: dict[str, tuple[float, int]] = {}
+        """Id of a member that must give up partitions, to the time by which it must have done so, and its epoch."""
+        self.due_ms = NEVER_MS
+        """Not after the earliest of these times."""
+        self.topics_version = -1
+        """The version of the cluster's metadata with which the hash of the subscribed topics was last compared."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -101,7 +125,7 @@ class ConsumerGroup:
         """Return the target of a member; one without a target is to have nothing."""
         return Target(self.assignment_epoch, self.targets.get(member_id, {}))
 
-    def subscribes_to(self, topic: str) -> bool:
+    def is_subscribed(self, topic: str) -> bool:
         """Return whether a member names the topic, or a regular expression of one has matched it."""
         return topic in self.topic_subscribers or any(topic in regex.topics for regex in self.regexes.values())
 
@@ -112,6 +136,8 @@ class ConsumerGroup:
                 self._remove(key)
             case ConsumerGroupMetadata(epoch, metadata_hash):
                 self.epoch, self.metadata_hash = epoch, metadata_hash
+            case PartitionMetadata():
+                self.has_partition_metadata = True
             case MemberMetadata():
                 self._update(self._member(key.name)._replace(metadata=value))
             case TargetAssignmentMetadata(epoch, timestamp_ms):
@@ -122,6 +148,33 @@ class ConsumerGroup:
                 self._update(self._member(key.name)._replace(current=value))
             case ResolvedRegularExpression():
                 self.regexes[key.name] = value
+
+    def start_session(self, member_id: str, end_ms: float) -> None:
+        """Let the session of a member end at this monotonic time."""
+        self.sessions[member_id] = end_ms
+        self.due_ms = min(self.due_ms, end_ms)
+
+    def start_rebalance(self, member: ConsumerGroupMember, end_ms: float) -> None:
+        """Let a member be removed at this monotonic time, if it has the same epoch then."""
+        self.rebalances[member.member_id] = end_ms, member.epoch
+        self.due_ms = min(self.due_ms, end_ms)
+
+    def end_timers(self, member_id: str) -> None:
+        """Forget the times of a member."""
+        self.sessions.pop(member_id, None)
+        self.rebalances.pop(member_id, None)
+
+    def late_members(self, now_ms: float) -> list[ConsumerGroupMember]:
+        """Return the members whose session or rebalance time has ended, and find the next time."""
+        late = {member_id: None for member_id, end_ms in self.sessions.items() if end_ms <= now_ms}
+        for member_id, (end_ms, epoch) in [*self.rebalances.items()]:
+            if end_ms <= now_ms:
+                del self.rebalances[member_id]
+                if member_id in self.members and self.members[member_id].epoch == epoch:
+                    late[member_id] = None
+        ends = [*self.sessions.values(), *(end_ms for end_ms, _ in self.rebalances.values())]
+        self.due_ms = min((end_ms for end_ms in ends if end_ms > now_ms), default=NEVER_MS)
+        return [self.members[member_id] for member_id in late if member_id in self.members]
 
     def tombstones(self) -> Iterator[Record]:
         """Yield the tombstones of all records of the group."""

@@ -87,7 +87,7 @@ class Refusal(NamedTuple):
     """An error, and Kafka's text for it."""
 
     error: ErrorCode
-    message: str
+    message: str | None
 
 
 class HeartbeatReply(NamedTuple):
@@ -100,11 +100,11 @@ class HeartbeatReply(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The records of a step, the reply, and the member as it is afterwards (None: it is removed)."""
+    """The records of a step, the reply, and the member, as it is afterwards unless the records remove it."""
 
     records: tuple[Record, ...]
     reply: HeartbeatReply
-    member: ConsumerGroupMember | None
+    member: ConsumerGroupMember
 
 
 def decide_heartbeat(
@@ -146,7 +146,7 @@ def decide_leave(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic) -
         member = found
     reply = HeartbeatReply(beat.member_id, beat.member_epoch)
     if beat.member_epoch != LEAVE_STATIC_EPOCH:
-        return Decision(tuple(remove_members(group, [member], find_topic)), reply, None)
+        return Decision(tuple(remove_members(group, [member], find_topic)), reply, member)
     kept = {topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in member.current.assigned.items()}
     current = member.current._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=kept, pending_revocation={})
     key = ConsumerGroupKey(KINDS.CURRENT_MEMBER_ASSIGNMENT, group.group_id, member.member_id)
