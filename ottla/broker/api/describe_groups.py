@@ -10,7 +10,7 @@ from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.group.shard import GroupMetadata
+from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -29,17 +29,17 @@ async def handle(broker: Broker, request: Request) -> Reply:
         allowed = operations.NOT_REQUESTED
         if asked_for_operations and not error:
             allowed = operations.of_group(broker, request, group_id)
-        if metadata is None:
+        group = None if metadata is None else metadata.group
+        if not isinstance(group, ClassicGroup):
             dead = "" if error else ClassicGroupState.DEAD.value
             await groups.add(error, None, group_id, dead, "", "", (), allowed)
         else:
-            await _add_group(reply, groups, metadata, allowed)
+            await _add_group(reply, groups, group, allowed)
     return reply.finish(groups=groups)
 
 
-async def _add_group(reply: ReplyBuilder, groups: ReplyRows, metadata: GroupMetadata, allowed: int) -> None:
+async def _add_group(reply: ReplyBuilder, groups: ReplyRows, group: ClassicGroup, allowed: int) -> None:
     """Add a group. Subscriptions are shown only in a stable group, because before that the protocol is not chosen."""
-    group = metadata.group
     state, kind, protocol = group.state, group.protocol_type or "", group.protocol
     shown = (protocol or "") if state is ClassicGroupState.STABLE else ""
     members = reply.rows("groups", "members")

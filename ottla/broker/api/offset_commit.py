@@ -24,7 +24,6 @@ from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 INT64_MAX = 2**63 - 1
 ROWS_AT_ONCE = 250
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-_ILLEGAL_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
 
 Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
 """[(topic, [(partition, error)])]."""
@@ -46,10 +45,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
     retention_ms = body.retention_time_ms if version <= 4 else -1
     expire_ms = min(broker.clock.now_ms() + retention_ms, INT64_MAX) if retention_ms != -1 else -1
-    no_such_group = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else _ILLEGAL_GENERATION
 
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
-        return broker.groups.offsets.commit(caller, rows, no_such_group=no_such_group)
+        return broker.groups.offsets.commit(caller, rows, knows_epochs=version >= 9)
 
     topics = await commit_rows(broker, request, version >= 6, expire_ms, commit)
     topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))

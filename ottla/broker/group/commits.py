@@ -10,14 +10,15 @@ Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.shard import StateLog
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets
-from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.ports.clock import Clock
-from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ProducerIdAndEpoch, TopicPartition
@@ -51,10 +52,10 @@ UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 class OffsetCommits:
     """The committed offsets of every group of one broker."""
 
-    def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock, metadata_max_chars: int) -> None:
+    def __init__(self, manager: GroupMetadataManager, cluster: Cluster, clock: Clock, metadata_max_chars: int) -> None:
         self._manager = manager
+        self._cluster = cluster
         self.partition_for = manager.partition_for
-        self._turns = turns
         self._clock = clock
         self._metadata_max_chars = metadata_max_chars
 
@@ -68,19 +69,22 @@ class OffsetCommits:
         caller: Caller,
         rows: Sequence[CommitRow],
         producer: ProducerIdAndEpoch | None = None,
-        no_such_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        knows_epochs: bool = False,
     ) -> list[ErrorCode]:
         """Commit offsets of a group, in the producer's transaction if one is given. Return an error for each row.
 
-        A group that does not exist is created if the caller gives no generation; otherwise the error is
-        `no_such_group`.
+        A group that does not exist is created if the caller gives no generation. `knows_epochs`: the request's version
+        has the epochs of members of the consumer protocol.
         """
         metadata, error = self._manager.find(caller.group_id)
         if not error:
-            if metadata is not None:
-                error = self._commit_error(metadata, caller, producer is not None)
-            elif caller.generation >= 0:
-                error = no_such_group
+            if metadata is None:
+                if caller.generation >= 0:
+                    error = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
+            elif isinstance(metadata.group, ConsumerGroup):
+                error = self._member_commit_error(metadata.group, caller, rows, producer is not None, knows_epochs)
+            else:
+                error = self._commit_error(metadata.group, caller, producer is not None)
         if error:
             return [error] * len(rows)
         now_ms = self._clock.now_ms()
@@ -104,9 +108,31 @@ class OffsetCommits:
         metadata, error = self._manager.find(group_id)
         return error, GroupOffsets() if error or metadata is None else metadata.offsets
 
-    def _commit_error(self, metadata: GroupMetadata, caller: Caller, transactional: bool) -> ErrorCode:
+    def _member_commit_error(
+        self, group: ConsumerGroup, caller: Caller, rows: Sequence[CommitRow], transactional: bool, knows_epochs: bool
+    ) -> ErrorCode:
+        """Validate a commit to a group of the consumer protocol (`ConsumerGroup.validateOffsetCommit`)."""
+        if caller.generation < 0 and (group.is_empty or (transactional and not caller.is_member)):
+            return NO_ERROR
+        member = group.members.get(caller.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not transactional and not knows_epochs:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if caller.generation == member.epoch:
+            return NO_ERROR
+        stale = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+        if caller.generation > member.epoch:
+            return stale
+        topics = self._cluster.topics
+        is_owner = all(
+            row.topic in topics and member.owned_since(caller.generation, topics[row.topic].topic_id, row.partition)
+            for row in rows
+        )
+        return NO_ERROR if is_owner else stale
+
+    def _commit_error(self, group: ClassicGroup, caller: Caller, transactional: bool) -> ErrorCode:
         """Validate a commit (`ClassicGroup.validateOffsetCommit`). A plain commit also extends the session."""
-        group = metadata.group
         if caller.generation < 0 and group.state is _EMPTY:
             return NO_ERROR
         if caller.is_member:

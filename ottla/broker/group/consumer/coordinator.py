@@ -138,7 +138,7 @@ class ConsumerGroups:
 
     def _beat(self, group: ConsumerGroup, beat: Heartbeat, replaced: Rows) -> HeartbeatReply | Refusal:
         """Decide on a heartbeat of a group, which may be new, after the tombstones of what it replaces."""
-        version = self._cluster.metadata_offset
+        version = self._cluster.metadata_log.end_offset
         is_stale = group.topics_version != version
         decision = decide_heartbeat(group, beat, self._settings, self.find_topic, self._clock.now_ms(), is_stale)
         return self._follow(beat.group_id, decision, replaced, version)

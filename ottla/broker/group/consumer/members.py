@@ -61,6 +61,11 @@ class ConsumerGroupMember(NamedTuple):
     def state(self) -> MemberState:
         return MemberState(self.current.state) if self.current.state <= 2 else MemberState.UNKNOWN
 
+    def owned_since(self, epoch: int, topic_id: bytes, index: int) -> bool:
+        """Return whether the member owns a partition that it got at this epoch or before (KIP-1251)."""
+        owned = self.current.assigned.get(topic_id, {}), self.current.pending_revocation.get(topic_id, {})
+        return any(index in epochs and epochs[index] <= epoch for epochs in owned)
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         """Return whether the member has all that the target assignment of this epoch gives it, and nothing else."""
         return self.current.state == MemberState.STABLE and self.epoch == target_epoch
