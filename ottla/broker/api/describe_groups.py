@@ -1,7 +1,8 @@
-"""DescribeGroups 0-5: state and members of groups. free
+"""DescribeGroups 0-6: state and members of groups. free
 
 Version notes: 3 asks for authorized operations; 4 adds instance ids; 5 is
-flexible. A group that does not exist is Dead, as in Kafka below v6.
+flexible; 6 answers GROUP_ID_NOT_FOUND for a group that does not exist, or that is not a classic group. Below, it is
+Dead without an error, as in Kafka.
 """
 
 from typing import Final
@@ -31,8 +32,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
             allowed = operations.of_group(broker, request, group_id)
         group = None if metadata is None else metadata.group
         if not isinstance(group, ClassicGroup):
-            dead = "" if error else ClassicGroupState.DEAD.value
-            await groups.add(error, None, group_id, dead, "", "", (), allowed)
+            dead, message = "" if error else ClassicGroupState.DEAD.value, None
+            if not error and request.api_version >= 6:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+                message = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
+            await groups.add(error, message, group_id, dead, "", "", (), allowed)
         else:
             await _add_group(reply, groups, group, allowed)
     return reply.finish(groups=groups)
@@ -55,4 +59,4 @@ async def _add_group(reply: ReplyBuilder, groups: ReplyRows, group: ClassicGroup
     await groups.add(ErrorCode.NONE, None, group.group_id, state.value, kind, shown, members, allowed)
 
 
-API: Final = Api(ApiKey.DESCRIBE_GROUPS, 0, 5, handle, (DESCRIBE_GROUP,))
+API: Final = Api(ApiKey.DESCRIBE_GROUPS, 0, 6, handle, (DESCRIBE_GROUP,))

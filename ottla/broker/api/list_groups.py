@@ -1,6 +1,6 @@
-"""ListGroups 0-4: every group of this broker. free
+"""ListGroups 0-5: every group of this broker. free
 
-Version notes: 3 is flexible; 4 adds states and a filter by them. A client that may not describe the cluster gets only
+Version notes: 3 is flexible; 4 adds states and a filter by them; 5 does so with types (KIP-848). A client that may not describe the cluster gets only
 the groups that it may describe.
 """
 
@@ -10,6 +10,7 @@ from ottla.broker.api.authorization import SEE_GROUP, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 
@@ -19,18 +20,26 @@ _DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER, 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
     states = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
+    types = {kind.lower() for kind in request.body.types_filter} if request.api_version >= 5 else set()
     sees_all = broker.may(request, _DESCRIBE_CLUSTER)
     error, listed = broker.groups.list_groups()
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for metadata in listed:
-        state = metadata.group.state.value
-        group_id = metadata.group.group_id
-        if (not states or state.lower() in states) and (sees_all or broker.may(request, SEE_GROUP, group_id)):
-            await groups.add(group_id, metadata.group.protocol_type or "", state)
+        group = metadata.group
+        state, kind, group_id = (
+            group.state.value,
+            "consumer" if isinstance(group, ConsumerGroup) else "classic",
+            group.group_id,
+        )
+        is_chosen = (not states or state.lower() in states) and (not types or kind in types)
+        if is_chosen and (sees_all or broker.may(request, SEE_GROUP, group_id)):
+            await groups.add(
+                group_id=group_id, protocol_type=group.protocol_type or "", group_state=state, group_type=kind
+            )
         else:
             await broker.turns.spend(REPLY_ROW_US)
     return reply.finish(error_code=error, groups=groups)
 
 
-API: Final = Api(ApiKey.LIST_GROUPS, 0, 4, handle, (_DESCRIBE_CLUSTER, SEE_GROUP))
+API: Final = Api(ApiKey.LIST_GROUPS, 0, 5, handle, (_DESCRIBE_CLUSTER, SEE_GROUP))

@@ -10,6 +10,7 @@ from ottla.broker.api import (
     alter_configs,
     alter_user_scram_credentials,
     api_versions,
+    consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
     create_partitions,
@@ -100,6 +101,7 @@ _MODULES: Final = (
     describe_transactions,
     list_transactions,
     consumer_group_heartbeat,
+    consumer_group_describe,
 )
 
 TABLE: Final = {module.API.key.value: module.API for module in _MODULES}

@@ -9,9 +9,16 @@ from typing import Final, NamedTuple
 
 METADATA_FEATURE: Final = "metadata.version"
 TRANSACTION_FEATURE: Final = "transaction.version"
+GROUP_FEATURE: Final = "group.version"
+GROUP_VERSION: Final = 1
+"""The level of `group.version` in a new directory, as in Kafka: with groups of the consumer protocol."""
 METADATA_VERSION: Final = 30
 
-SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {METADATA_FEATURE: (7, 30), TRANSACTION_FEATURE: (0, 2)}
+SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
+    METADATA_FEATURE: (7, 30),
+    TRANSACTION_FEATURE: (0, 2),
+    GROUP_FEATURE: (0, 1),
+}
 """Lowest and highest level of every feature; level 0 is the same as not finalized."""
 
 

@@ -11,7 +11,13 @@ from functools import partial
 
 from ottla.broker.cluster.adoption import Adoption
 from ottla.broker.cluster.controller import Controller
-from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE
+from ottla.broker.cluster.features import (
+    GROUP_FEATURE,
+    GROUP_VERSION,
+    METADATA_FEATURE,
+    METADATA_VERSION,
+    TRANSACTION_FEATURE,
+)
 from ottla.broker.cluster.image import MetadataImage, TopicImage
 from ottla.broker.cluster.kraft_log import (
     METADATA_SETTINGS,
@@ -148,7 +154,11 @@ class Cluster:
         adoption = Adoption(self._store, self._new_topic_id, self._settings_of, forced, self.node_id, directories)
         found = adoption.records()
         if not self.image.features:
-            levels = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: self._transaction_version}
+            levels = {
+                METADATA_FEATURE: METADATA_VERSION,
+                TRANSACTION_FEATURE: self._transaction_version,
+                GROUP_FEATURE: GROUP_VERSION,
+            }
             features = [FeatureLevelRecord(name, level) for name, level in levels.items() if level]
             found = [*features, *found]
             for user in self._first_users():

@@ -225,6 +225,9 @@ class Config(ServerConfig):
         0, "How long a new group waits for more members. Kafka's default is 3000, its server.properties has 0."
     )
     group_max_size: int = int32(INT32_MAX, "The most members of a group.", at_least=1)
+    group_coordinator_rebalance_protocols: tuple[str, ...] = items(
+        ("classic", "consumer"), "The protocols of consumer groups that are served: classic, consumer."
+    )
     group_consumer_session_timeout_ms: int = int32(
         45000, "How long a member of a group of the consumer protocol may be silent.", at_least=1
     )

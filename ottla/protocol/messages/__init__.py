@@ -9,3 +9,11 @@ class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=__package__):  # type:
 
 class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
     """KIP-848."""
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
+    """KIP-848."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
+    """KIP-848."""

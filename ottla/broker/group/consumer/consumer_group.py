@@ -8,7 +8,7 @@ Source: `ConsumerGroup`, `ModernGroup`, `GroupMetadataManager.replay` of Kafka 4
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final
 
@@ -101,6 +101,11 @@ class ConsumerGroup:
         """Not after the earliest of these times."""
         self.topics_version = -1
         """The version of the cluster's metadata with which the hash of the subscribed topics was last compared."""
+
+    @property
+    def preferred_assignor(self) -> str | None:
+        """The assignor that most members name; None if nobody names one."""
+        return preferred_assignor(self.members.values())
 
     @property
     def is_empty(self) -> bool:
@@ -271,6 +276,7 @@ class ConsumerGroup:
                 owners[index] = epoch
 
 
-def owned_count(owned: Mapping[bytes, Mapping[int, int]]) -> int:
-    """Return the number of partitions."""
-    return sum(map(len, owned.values()))
+def preferred_assignor(members: Iterable[ConsumerGroupMember]) -> str | None:
+    """Return the assignor that most of the members name; None if nobody names one."""
+    votes = Counter(member.metadata.server_assignor for member in members if member.metadata.server_assignor)
+    return max(votes, key=lambda name: votes[name]) if votes else None

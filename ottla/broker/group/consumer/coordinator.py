@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ottla.broker.cluster.features import GROUP_FEATURE
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.costs import STATE_RECORD_US
@@ -55,6 +56,12 @@ class ConsumerGroups:
         self._clock = clock
         self._config = config
         self._arm = arm
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the cluster serves the consumer protocol."""
+        is_served = "consumer" in self._config.group_coordinator_rebalance_protocols
+        return is_served and self._cluster.feature(GROUP_FEATURE) >= 1
 
     @property
     def default_assignor(self) -> str:

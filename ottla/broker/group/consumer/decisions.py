@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.group.consumer.assignors import ASSIGNORS, Subscriber
-from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record, preferred_assignor
 from ottla.broker.group.consumer.members import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
@@ -105,6 +105,11 @@ class Decision(NamedTuple):
     records: tuple[Record, ...]
     reply: HeartbeatReply
     member: ConsumerGroupMember
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a string is empty or has nothing but blanks, which counts as empty."""
+    return not text.strip()
 
 
 def decide_heartbeat(
@@ -304,8 +309,7 @@ def compute_targets(
         )
         for member_id, member in members.items()
     }
-    votes = Counter(member.metadata.server_assignor for member in members.values() if member.metadata.server_assignor)
-    assignor = max(votes, key=lambda name: votes[name]) if votes else settings.assignors[0]
+    assignor = preferred_assignor(members.values()) or settings.assignors[0]
     counts = {topic.topic_id: topic.partition_count for topic in topics.values()}
     return ASSIGNORS[assignor](subscribers, counts, len(by_names) == 1)
 
