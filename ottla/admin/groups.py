@@ -1,6 +1,6 @@
 """`GET /v1/groups`: consumer groups, their members' assigned partitions, and their committed offsets. free"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -12,10 +12,12 @@ from ottla.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import shorten
+from ottla.broker.group.consumer.members import ConsumerGroupMember
 from ottla.broker.group.members import Member
 from ottla.broker.group.shard import GroupMetadata
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
+from ottla.protocol.internal_topics.consumer_group_records import OwnedPartitions
 from ottla.protocol.values import TopicPartition
 
 MOST_MEMBERS: Final = 100
@@ -102,10 +104,11 @@ def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: in
     """Return the row of a group, and its number of items, which is at most a little more than `left`."""
     group, offsets = metadata.group, metadata.offsets
     members, items = [], 0
-    for member in islice(group.members.values(), MOST_MEMBERS):
+    listed: Iterable[Member | ConsumerGroupMember] = group.members.values()
+    for member in islice(listed, MOST_MEMBERS):
         if items >= left:
             break
-        members.append(_member(member))
+        members.append(_member(broker, member))
         items += 1 + sum(len(partitions) for _, partitions in members[-1]["assignment"])
     places = offsets.some_places(max(0, min(MOST_OFFSETS, left - items)))
     row = {
@@ -120,17 +123,28 @@ def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: in
     return row, items + 5 * len(places)
 
 
-def _member(member: Member) -> dict[str, Any]:
+def _member(broker: Broker, member: Member | ConsumerGroupMember) -> dict[str, Any]:
+    if isinstance(member, Member):
+        client_id, assignment = member.client_id, _decode_assignment(member.assignment, MOST_ASSIGNED)
+    else:
+        client_id, assignment = member.metadata.client_id, _named(broker, member.current.assigned)
     return {
         "member_id": shorten(member.member_id),
-        "client_id": shorten(member.client_id),
-        "assignment": [[shorten(topic), list(indexes)] for topic, indexes in _few(member.assignment)],
+        "client_id": shorten(client_id),
+        "assignment": [[shorten(topic), list(indexes)] for topic, indexes in _few(assignment)],
     }
 
 
-def _few(assignment: bytes) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _named(broker: Broker, assigned: OwnedPartitions) -> list[tuple[str, tuple[int, ...]]]:
+    """Return (topic, partitions) of a member of the consumer protocol, at most `MOST_ASSIGNED` of each."""
+    topics = broker.cluster.topics_by_id
+    known = ((topics[topic_id].name, indexes) for topic_id, indexes in assigned.items() if topic_id in topics)
+    return [(name, tuple(islice(indexes, MOST_ASSIGNED))) for name, indexes in islice(known, MOST_ASSIGNED)]
+
+
+def _few(assignment: list[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, tuple[int, ...]]]:
     left = MOST_ASSIGNED
-    for topic, indexes in _decode_assignment(assignment, MOST_ASSIGNED):
+    for topic, indexes in assignment:
         yield topic, indexes[:left]
         left -= len(indexes)
         if left <= 0:

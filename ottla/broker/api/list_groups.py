@@ -1,7 +1,7 @@
 """ListGroups 0-5: every group of this broker. free
 
-Version notes: 3 is flexible; 4 adds states and a filter by them; 5 does so with types (KIP-848). A client that may not describe the cluster gets only
-the groups that it may describe.
+Version notes: 3 is flexible; 4 adds states and a filter by them; 5 does so with types (KIP-848). A client that may not
+describe the cluster gets only the groups that it may describe.
 """
 
 from typing import Final
@@ -27,11 +27,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     groups = reply.rows("groups")
     for metadata in listed:
         group = metadata.group
-        state, kind, group_id = (
-            group.state.value,
-            "consumer" if isinstance(group, ConsumerGroup) else "classic",
-            group.group_id,
-        )
+        state, group_id = group.state.value, group.group_id
+        kind = "consumer" if isinstance(group, ConsumerGroup) else "classic"
         is_chosen = (not states or state.lower() in states) and (not types or kind in types)
         if is_chosen and (sees_all or broker.may(request, SEE_GROUP, group_id)):
             await groups.add(

@@ -1,9 +1,9 @@
 """OffsetCommit 2-9: store the position of a group. free
 
 Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 answers
-GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848, whose consumer groups are not served). Partitions that do
-not exist are UNKNOWN_TOPIC_OR_PARTITION, those of topics that the client may not read TOPIC_AUTHORIZATION_FAILED,
-whether they exist or not.
+GROUP_ID_NOT_FOUND for a group that does not exist, and carries the epoch of a member of the consumer protocol
+(KIP-848). Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, those of topics that the client may not read
+TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
-"""OffsetFetch 1-8: the committed offsets of groups. free
+"""OffsetFetch 1-9: the committed offsets of groups. free
 
 Version notes: 2 asks for all topics with a null list and has an error of the whole request; 5 adds leader epochs; 6 is
 flexible; 7 can require stable offsets (KIP-447): a partition that an open transaction covers is UNSTABLE_OFFSET_COMMIT;
-8 asks for several groups. Topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED where
-they are named, and left out of all topics.
+8 asks for several groups; 9 may name a member of the consumer protocol and its epoch (KIP-848). Topics that the client
+may not describe are TOPIC_AUTHORIZATION_FAILED where they are named, and left out of all topics.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,6 +20,8 @@ from ottla.broker.group.offsets import GroupOffsets
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
+_NO_MEMBER: Final = (None, -1)
+
 IndexesByTopic = dict[str, dict[int, None]]
 """topic -> partitions."""
 
@@ -34,12 +36,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if error and version < 2:
             topics = await answer.repeat(body.topics, error)
         return answer.reply.finish(topics=topics, error_code=error)
-    by_group: dict[str, list[Sequence[Any] | None]] = {}
+    by_group: dict[str, list[Any]] = {}
     for each in body.groups:
-        by_group.setdefault(each.group_id, []).append(each.topics)
+        by_group.setdefault(each.group_id, []).append(each)
     groups = answer.reply.rows("groups")
     for group_id, mentions in by_group.items():
-        error, topics = await answer.of_group(group_id, mentions)
+        member = (mentions[0].member_id, mentions[0].member_epoch) if version >= 9 else _NO_MEMBER
+        error, topics = await answer.of_group(group_id, [each.topics for each in mentions], member)
         await groups.add(group_id, topics, error)
     return answer.reply.finish(groups=groups)
 
@@ -54,13 +57,18 @@ class _Answer:
         self._path = path
         self._stable = request.api_version >= 7 and request.body.require_stable
 
-    async def of_group(self, group_id: str, mentions: Sequence[Sequence[Any] | None]) -> tuple[ErrorCode, ReplyRows]:
+    async def of_group(
+        self,
+        group_id: str,
+        mentions: Sequence[Sequence[Any] | None],
+        member: tuple[str | None, int] = _NO_MEMBER,
+    ) -> tuple[ErrorCode, ReplyRows]:
         """Return the offsets of one group, each with its value when its row is written; all of them if a mention is
-        None."""
+        None. `member`: the id and epoch of the member that asks."""
         topics = self.reply.rows(*self._path)
         if not self._broker.may(self._request, DESCRIBE_GROUP, group_id):
             return DESCRIBE_GROUP.error, topics
-        error, offsets = self._broker.groups.offsets.of_group(group_id)
+        error, offsets = self._broker.groups.offsets.of_group(group_id, *member)
         if error:
             return error, topics
         is_all = None in mentions
@@ -112,4 +120,4 @@ class _Answer:
         await self._broker.turns.spend(REPLY_ROW_US)
 
 
-API: Final = Api(ApiKey.OFFSET_FETCH, 1, 8, handle, (DESCRIBE_GROUP, DESCRIBE_TOPIC))
+API: Final = Api(ApiKey.OFFSET_FETCH, 1, 9, handle, (DESCRIBE_GROUP, DESCRIBE_TOPIC))

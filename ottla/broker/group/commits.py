@@ -103,9 +103,21 @@ class OffsetCommits:
             self._manager.obtain(caller.group_id)
         return [before or error for before in errors] if error else errors
 
-    def of_group(self, group_id: str) -> tuple[ErrorCode, GroupOffsets]:
-        """Return the offsets of a group, which are empty if it does not exist."""
+    def of_group(
+        self, group_id: str, member_id: str | None = None, member_epoch: int = -1
+    ) -> tuple[ErrorCode, GroupOffsets]:
+        """Return the offsets of a group, which are empty if it does not exist.
+
+        A member of the consumer protocol gives its id and epoch, which must be right (`validateOffsetFetch`).
+        """
         metadata, error = self._manager.find(group_id)
+        names_member = member_id is not None or member_epoch >= 0
+        if names_member and metadata is not None and isinstance(metadata.group, ConsumerGroup):
+            member = metadata.group.members.get(member_id or "")
+            if member is None:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+            elif member.epoch != member_epoch:
+                error = ErrorCode.STALE_MEMBER_EPOCH
         return error, GroupOffsets() if error or metadata is None else metadata.offsets
 
     def _member_commit_error(
