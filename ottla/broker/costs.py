@@ -156,3 +156,8 @@ OFFSET_PLACE_US: Final = 0.3
 
 CHECK_ID_US: Final = 1.0
 """Check whether the time of one transactional id is over."""
+
+ASSIGNED_TOPIC_US = 1.0
+"""The cost of a topic of one member in the target assignment of a consumer group."""
+ASSIGNED_PARTITION_US = 0.5
+"""The cost of a partition in such an assignment."""

@@ -1,27 +1,189 @@
-"""The consumer protocol of KIP-848 is refused with a message that says what to do, so that its clients do not wait."""
+"""ConsumerGroupHeartbeat: members that join, share partitions, and leave. Steps and answers are those of Kafka 4.3.1."""
+
+from uuid import UUID
 
 import pytest
 
-from ottla.broker.api.table import list_versions
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode
-from ottla.testkit.in_memory.wire import message
+from ottla.broker.assembly import Assembly
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
 from tests.memory_broker import MemoryBroker
 
-HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+INTERVAL_MS = 1_000.0
+"""`group.consumer.assignment.interval.ms`."""
 
 
-@pytest.mark.parametrize("version", [0, 1])
-def test_consumer_group_heartbeat_is_refused_with_the_setting_to_change(version, caplog):
-    assert (HEARTBEAT, 0, 1) in list_versions()
-    broker = MemoryBroker()
-    asked = message(
-        HEARTBEAT, version, group_id="g" * 1000, member_id="m", member_epoch=0, subscribed_topic_names=["t"]
-    )
-    answer = broker.ask(HEARTBEAT, version, asked)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert answer.error_message == "the consumer protocol (KIP-848) is not served: set group.protocol=classic"
-    assert (answer.member_id, answer.assignment) == (None, None)
-    (line,) = [record.getMessage() for record in caplog.records if "KIP-848" in record.getMessage()]
-    assert line.startswith(f"Refused ConsumerGroupHeartbeat of group {'g' * 100} from client client at client:0: ")
-    assert line.endswith("set group.protocol=classic")
+class Member:
+    """A member of a group, which sends heartbeats."""
+
+    def __init__(self, broker, member_id, group="g", **fields):
+        self.broker = broker
+        self.fixed = {"group_id": group, "member_id": member_id, "instance_id": None, "rack_id": None, **fields}
+
+    def beat(self, epoch, owned=None, *, version=1, **fields):
+        """Send a heartbeat that says nothing new, and return the reply."""
+        owned = None if owned is None else [self.broker.topic_of(*owned)] if owned else []
+        known = {
+            "member_epoch": epoch,
+            "rebalance_timeout_ms": -1,
+            "subscribed_topic_names": None,
+            "server_assignor": None,
+            "topic_partitions": owned,
+        }
+        if version >= 1:
+            known["subscribed_topic_regex"] = None
+        return self.broker.call(K.CONSUMER_GROUP_HEARTBEAT, version, **{**self.fixed, **known, **fields})
+
+    def join(self, names=("t",), **fields):
+        return self.beat(0, [], **{"rebalance_timeout_ms": 5_000, "subscribed_topic_names": [*names], **fields})
+
+
+class GroupBroker(MemoryBroker):
+    """A broker with the topic `t` of 4 partitions."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.create_topic("t", 4)
+        self.call(K.FIND_COORDINATOR, 2, key="g", key_type=0)
+        self.advance(100.0)
+
+    def restart(self):
+        """Start again on the same files, after a kill."""
+        self.link = None
+        self.assembly.close()
+        self.assembly = Assembly(self.assembly.config, self.clock, self.disk, self.turns)
+        self.advance(100.0)
+
+    def topic_of(self, *partitions):
+        topic_id = UUID(bytes=self.assembly.broker.cluster.topics["t"].topic_id)
+        return {"topic_id": topic_id, "partitions": [*partitions]}
+
+
+@pytest.fixture
+def broker():
+    return GroupBroker(group_initial_rebalance_delay_ms=0)
+
+
+def given(reply):
+    """Return (error, epoch, partitions of the answer; None: unchanged)."""
+    assigned = reply.assignment
+    partitions = None if assigned is None else sorted(i for topic in assigned.topic_partitions for i in topic.partitions)
+    return E(reply.error_code), reply.member_epoch, partitions
+
+
+def refused(reply):
+    return E(reply.error_code)
+
+
+def test_members_share_the_partitions_of_a_topic_without_owning_one_twice(broker):
+    m1, m2 = Member(broker, "m1"), Member(broker, "m2")
+    reply = m1.join()
+    assert given(reply) == (E.NONE, 2, [0, 1, 2, 3])
+    assert reply.heartbeat_interval_ms == 5_000
+    assert given(m2.join()) == (E.NONE, 2, [])
+    assert given(m1.beat(2)) == (E.NONE, 2, None)
+    broker.advance(INTERVAL_MS + 200)
+    epoch, kept = given(m1.beat(2))[1:]
+    assert (epoch, len(kept)) == (2, 2)
+    assert given(m2.beat(2)) == (E.NONE, 3, None)
+    assert given(m1.beat(2)) == (E.NONE, 2, None)
+    assert given(m1.beat(2, kept)) == (E.NONE, 3, None)
+    assert given(m1.beat(2, kept)) == (E.NONE, 3, None)
+    assert refused(m1.beat(2)) is E.FENCED_MEMBER_EPOCH
+    assert refused(m1.beat(1)) is refused(m1.beat(12)) is E.FENCED_MEMBER_EPOCH
+    assert refused(Member(broker, "zz").beat(3)) is E.UNKNOWN_MEMBER_ID
+    full = m1.beat(3, kept, rebalance_timeout_ms=5_000, subscribed_topic_names=["t"])
+    assert given(full) == (E.NONE, 3, kept)
+    rest = given(m2.beat(3, []))[2]
+    assert sorted([*kept, *rest]) == [0, 1, 2, 3]
+    left = m1.beat(-1)
+    assert (left.member_epoch, left.heartbeat_interval_ms) == (-1, 0)
+    assert refused(m1.beat(-1)) is E.UNKNOWN_MEMBER_ID
+
+
+def test_static_member_takes_over_the_partitions_of_the_member_that_left_for_a_while(broker):
+    s1 = Member(broker, "s1", instance_id="i")
+    assert given(s1.join()) == (E.NONE, 2, [0, 1, 2, 3])
+    assert refused(s1.join()) is E.UNRELEASED_INSTANCE_ID
+    s2 = Member(broker, "s2", instance_id="i")
+    assert refused(s2.join()) is E.UNRELEASED_INSTANCE_ID
+    assert refused(s2.beat(2)) is E.FENCED_INSTANCE_ID
+    assert refused(Member(broker, "s2", instance_id="j").beat(2)) is E.UNKNOWN_MEMBER_ID
+    assert s1.beat(-2).member_epoch == -2
+    assert given(s2.join()) == (E.NONE, 2, [0, 1, 2, 3])
+    assert refused(s1.beat(2)) is E.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"member_id": ""}, E.INVALID_REQUEST),
+        ({"member_id": " "}, E.INVALID_REQUEST),
+        ({"group_id": ""}, E.INVALID_REQUEST),
+        ({"instance_id": ""}, E.INVALID_REQUEST),
+        ({"rack_id": " "}, E.INVALID_REQUEST),
+        ({"topic_partitions": None}, E.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, E.INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, E.INVALID_REQUEST),
+        ({"member_epoch": -3}, E.INVALID_REQUEST),
+        ({"member_epoch": -2}, E.INVALID_REQUEST),
+        ({"server_assignor": "x"}, E.UNSUPPORTED_ASSIGNOR),
+        ({"subscribed_topic_regex": "("}, E.INVALID_REGULAR_EXPRESSION),
+        ({"member_epoch": 5}, E.GROUP_ID_NOT_FOUND),
+        ({"member_epoch": -1}, E.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_invalid_heartbeat_is_refused_and_creates_nothing(broker, fields, error):
+    reply = Member(broker, "m").join(**fields)
+    assert refused(reply) is error
+    assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, reply.assignment) == (None, 0, 0, None)
+    assert broker.call(K.LIST_GROUPS, 4, states_filter=[]).groups == []
+
+
+def test_version_0_gives_a_member_its_id(broker):
+    reply = Member(broker, "").join(version=0)
+    assert len(reply.member_id) == 22 and reply.member_epoch == 2
+
+
+def test_member_without_topics_has_no_partitions_until_its_topic_exists(broker):
+    m = Member(broker, "m")
+    assert given(m.join(["later"])) == (E.NONE, 2, [])
+    broker.create_topic("later", 2)
+    broker.advance(INTERVAL_MS + 200)
+    assert given(m.beat(2, [])) == (E.NONE, 3, [0, 1])
+
+
+def test_silent_member_is_removed_after_its_session(broker):
+    m1, m2 = Member(broker, "m1"), Member(broker, "m2")
+    m1.join()
+    broker.advance(30_000.0)
+    m2.join()
+    broker.advance(20_000.0)
+    assert refused(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
+    assert given(m2.beat(3, []))[1:] == (4, [0, 1, 2, 3])
+
+
+def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_time(broker):
+    m1, m2 = Member(broker, "m1"), Member(broker, "m2")
+    m1.join()
+    broker.advance(INTERVAL_MS + 200)
+    m2.join()
+    assert len(given(m1.beat(2))[2]) == 2
+    for _ in range(3):
+        broker.advance(2_000.0)
+        m1.beat(2)
+    assert refused(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
+    assert given(m2.beat(3, []))[2] == [0, 1, 2, 3]
+
+
+def test_group_is_the_same_after_a_restart(broker):
+    m1, m2 = Member(broker, "m1"), Member(broker, "m2", server_assignor="range")
+    m1.join()
+    broker.advance(INTERVAL_MS + 200)
+    m2.join()
+    before = broker.call(K.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"], include_authorized_operations=False)
+    broker.restart()
+    after = broker.call(K.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"], include_authorized_operations=False)
+    assert repr(before) == repr(after)
+    assert after.groups[0].group_state == "Reconciling"
+    assert len(given(m1.beat(2))[2]) == 2

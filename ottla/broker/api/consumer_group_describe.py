@@ -6,7 +6,6 @@ with DescribeGroups. A group with a topic that the client may not describe is an
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from uuid import UUID
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC, find_denials
@@ -120,13 +119,11 @@ def _merge(assigned: OwnedPartitions, pending: OwnedPartitions) -> Assignment:
     return {topic_id: (*assigned.get(topic_id, ()), *pending.get(topic_id, ())) for topic_id in {**assigned, **pending}}
 
 
-def _named(broker: Broker, assignment: Mapping[bytes, tuple[int, ...]]) -> list[tuple[UUID, str, list[int]]]:
+def _named(broker: Broker, assignment: Mapping[bytes, tuple[int, ...]]) -> list[tuple[bytes, str, list[int]]]:
     """Return the partitions by topic, with its name. Topics that are gone are left out."""
     topics = broker.cluster.topics_by_id
     return [
-        (UUID(bytes=topic_id), topics[topic_id].name, [*indexes])
-        for topic_id, indexes in assignment.items()
-        if topic_id in topics
+        (topic_id, topics[topic_id].name, [*indexes]) for topic_id, indexes in assignment.items() if topic_id in topics
     ]
 
 

@@ -125,8 +125,8 @@ def _owned(topics: Any) -> Assignment:
     return owned
 
 
-def _assignment(assigned: OwnedPartitions) -> tuple[list[tuple[UUID, list[int]]]]:
-    return ([(UUID(bytes=topic_id), [*indexes]) for topic_id, indexes in assigned.items()],)
+def _assignment(assigned: OwnedPartitions) -> tuple[list[tuple[bytes, list[int]]]]:
+    return ([(topic_id, [*indexes]) for topic_id, indexes in assigned.items()],)
 
 
 def _refuse(request: Request, refusal: Refusal) -> Reply:

@@ -25,7 +25,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, READ_GROUP, body.group_id):
         return encode_reply(request, error_code=READ_GROUP.error)
     if version < 3:
-        error, errors = broker.groups.leave(body.group_id, [(body.member_id, None)])
+        error, errors = await broker.groups.leave(body.group_id, [(body.member_id, None)])
         return encode_reply(
             request, error_code=error or await durability.wait_group_durable(broker, body.group_id) or errors[0]
         )
@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         some = body.members[start : start + MEMBERS_AT_ONCE]
         who = [(each.member_id, each.group_instance_id) for each in some]
         reason = some[0].reason if version >= 5 and some else None
-        error, errors = broker.groups.leave(body.group_id, who, reason)
+        error, errors = await broker.groups.leave(body.group_id, who, reason)
         if error:
             break
         await members.extend((*member, its_error) for member, its_error in zip(who, errors, strict=True))

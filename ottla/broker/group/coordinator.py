@@ -255,7 +255,7 @@ class GroupCoordinator:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def leave(
+    async def leave(
         self, group_id: str, who: Sequence[tuple[str, str | None]], client_reason: str | None = None
     ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
         """Handle LeaveGroup of (member id, instance id) each: return the error of the request, and one per member.
@@ -271,7 +271,7 @@ class GroupCoordinator:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
         self._turns.charge(ROW_US * len(who))
         if isinstance(metadata.group, ConsumerGroup):
-            return self.consumer_groups.leave(metadata, metadata.group, who)
+            return await self.consumer_groups.leave(metadata.group, who)
         errors, outcome = metadata.group.leave(who, self._now(), client_reason)
         self._follow(metadata, outcome)
         return ErrorCode.NONE, errors

@@ -324,7 +324,9 @@ class _Generator:
 
 
 def _default(field: Any) -> Any:
-    """Return the schema's default as a value for writers."""
+    """Return the schema's default as a value for writers; None for a struct that must be given."""
+    if field.is_struct() and field.tag is None and not field.nullable_for_version_q(field.max_version):
+        return None
     if not field.is_array() and not field.is_struct():
         if field.type_str == "bitfield":
             return _NO_BITS if field.default is None else sum(1 << bit for bit in field.default)

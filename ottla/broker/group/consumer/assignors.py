@@ -1,4 +1,4 @@
-"""The assignors of consumer groups: which member is to get which partition. pure
+"""The assignors of consumer groups: which member is to get which partition. They work in steps. pure
 
 `range` gives each subscriber of a topic a contiguous range of its partitions. Kafka's result is the same. `uniform`
 gives all members equally many partitions and moves no more than that takes; which ones is not defined in Kafka, whose
@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Final, NamedTuple
 
+from ottla.broker.costs import ASSIGNED_PARTITION_US, ASSIGNED_TOPIC_US
 from ottla.protocol.internal_topics.consumer_group_records import Assignment
+from ottla.protocol.steps import Steps
 
 MAX_ROUNDS: Final = 16
 """Rounds over all topics in which `uniform` moves partitions between members with different subscriptions."""
@@ -30,20 +32,22 @@ Subscribers = Mapping[str, Subscriber]
 """Member id to member."""
 PartitionCounts = Mapping[bytes, int]
 """Number of partitions by topic id, of all topics to which somebody is subscribed."""
-Assignor = Callable[[Subscribers, PartitionCounts, bool], dict[str, Assignment]]
+Assignments = dict[str, Assignment]
+Assignor = Callable[[Subscribers, PartitionCounts, bool], Steps[Assignments]]
 """Return the partitions of each member. The last argument says that all members have the same subscription."""
 
 
-def assign_ranges(members: Subscribers, counts: PartitionCounts, _is_homogeneous: bool) -> dict[str, Assignment]:
+def assign_ranges(members: Subscribers, counts: PartitionCounts, _is_homogeneous: bool) -> Steps[Assignments]:
     """Give each subscriber of a topic a range of its partitions: static members first, in order of their ids."""
     subscribers: dict[bytes, int] = dict.fromkeys(counts, 0)
     for member in members.values():
         for topic_id in member.topic_ids:
             subscribers[topic_id] += 1
+        yield ASSIGNED_TOPIC_US * (1 + len(member.topic_ids))
     shares = {topic_id: divmod(counts[topic_id], count) for topic_id, count in subscribers.items() if count}
     starts = dict.fromkeys(counts, 0)
     places = dict.fromkeys(counts, 0)
-    assigned: dict[str, Assignment] = {}
+    assigned: Assignments = {}
     for member_id in sorted(members, key=lambda each: _range_order(each, members[each])):
         ranges: dict[bytes, tuple[int, ...]] = {}
         for topic_id in members[member_id].topic_ids:
@@ -54,6 +58,7 @@ def assign_ranges(members: Subscribers, counts: PartitionCounts, _is_homogeneous
             if start < end:
                 ranges[topic_id] = tuple(range(start, end))
         assigned[member_id] = ranges
+        yield ASSIGNED_TOPIC_US * (1 + len(ranges))
     return assigned
 
 
@@ -63,11 +68,11 @@ def _range_order(member_id: str, member: Subscriber) -> tuple[bool, bytes]:
     return member.instance_id is None, key.encode("utf-16-be", "surrogatepass")
 
 
-def assign_uniformly(members: Subscribers, counts: PartitionCounts, is_homogeneous: bool) -> dict[str, Assignment]:
+def assign_uniformly(members: Subscribers, counts: PartitionCounts, is_homogeneous: bool) -> Steps[Assignments]:
     """Give all members equally many partitions. Each keeps what it had, as far as that allows it."""
     if not counts:
         return {}
-    return _assign_equal(members, counts) if is_homogeneous else _assign_unequal(members, counts)
+    return (yield from (_assign_equal if is_homogeneous else _assign_unequal)(members, counts))
 
 
 class _Shares:
@@ -91,10 +96,10 @@ class _Shares:
         return min(has, quota), lacks
 
 
-def _assign_equal(members: Subscribers, counts: PartitionCounts) -> dict[str, Assignment]:
+def _assign_equal(members: Subscribers, counts: PartitionCounts) -> Steps[Assignments]:
     """Assign the partitions of topics to which all members are subscribed."""
     shares = _Shares(sum(counts.values()), len(members))
-    free = _without_target(members, counts)
+    free = yield from _without_target(members, counts)
     assigned: dict[str, dict[bytes, tuple[int, ...]]] = {}
     lacking: list[tuple[str, int]] = []
     for member_id, member in members.items():
@@ -109,26 +114,29 @@ def _assign_equal(members: Subscribers, counts: PartitionCounts) -> dict[str, As
                 mine[topic_id] = kept
         if lacks:
             lacking.append((member_id, lacks))
+        yield ASSIGNED_TOPIC_US * (1 + len(target))
     start = 0
     for member_id, lacks in lacking:
         _add(assigned[member_id], free[start : start + lacks])
         start += lacks
+        yield ASSIGNED_PARTITION_US * lacks
     return {**assigned}
 
 
-def _without_target(members: Subscribers, counts: PartitionCounts) -> list[tuple[bytes, int]]:
+def _without_target(members: Subscribers, counts: PartitionCounts) -> Steps[list[tuple[bytes, int]]]:
     """Return the partitions that are in no member's target, in order."""
     targeted: dict[bytes, set[int]] = {topic_id: set() for topic_id in counts}
     for member in members.values():
         for topic_id, indexes in member.target.items():
             if topic_id in targeted:
                 targeted[topic_id].update(indexes)
-    return [
-        (topic_id, index)
-        for topic_id, count in counts.items()
-        for index in range(count)
-        if index not in targeted[topic_id]
-    ]
+        yield ASSIGNED_TOPIC_US * (1 + len(member.target))
+    free: list[tuple[bytes, int]] = []
+    for topic_id, count in counts.items():
+        taken = targeted[topic_id]
+        free += [(topic_id, index) for index in range(count) if index not in taken]
+        yield ASSIGNED_PARTITION_US * (1 + count)
+    return free
 
 
 def _add(assignment: dict[bytes, tuple[int, ...]], partitions: Sequence[tuple[bytes, int]]) -> None:
@@ -139,7 +147,7 @@ def _add(assignment: dict[bytes, tuple[int, ...]], partitions: Sequence[tuple[by
         assignment[topic_id] = tuple(sorted([*assignment.get(topic_id, ()), *indexes]))
 
 
-def _assign_unequal(members: Subscribers, counts: PartitionCounts) -> dict[str, Assignment]:
+def _assign_unequal(members: Subscribers, counts: PartitionCounts) -> Steps[Assignments]:
     """Assign the partitions of members with different subscriptions, then move some to balance them."""
     names = [*members]
     topics = {topic_id: _TopicOwners(count) for topic_id, count in counts.items()}
@@ -151,20 +159,27 @@ def _assign_unequal(members: Subscribers, counts: PartitionCounts) -> dict[str, 
             if topic_id in member.topic_ids:
                 topics[topic_id].keep(indexes, place)
                 loads[place] += len(indexes)
+        yield ASSIGNED_TOPIC_US * (1 + len(member.topic_ids) + len(member.target))
     in_order = sorted(
         (topic_id for topic_id, topic in topics.items() if topic.subscribers),
         key=lambda each: (-counts[each] / len(topics[each].subscribers), len(topics[each].subscribers), each),
     )
     for topic_id in in_order:
         topics[topic_id].assign_rest(loads)
+        yield topics[topic_id].cost_us
     shared = [topics[topic_id] for topic_id in in_order if len(topics[topic_id].subscribers) > 1]
     for _ in range(MAX_ROUNDS):
-        if not sum(topic.balance(loads) for topic in shared):
+        moved = 0
+        for topic in shared:
+            moved += topic.balance(loads)
+            yield topic.cost_us
+        if not moved:
             break
     assigned: dict[str, dict[bytes, tuple[int, ...]]] = {name: {} for name in names}
     for topic_id, topic in topics.items():
         for place, owned in topic.by_owner().items():
             assigned[names[place]][topic_id] = tuple(owned)
+        yield topic.cost_us
     return {**assigned}
 
 
@@ -174,6 +189,11 @@ class _TopicOwners:
     def __init__(self, count: int) -> None:
         self.subscribers: list[int] = []
         self._owners = [-1] * count
+
+    @property
+    def cost_us(self) -> float:
+        """The cost of one pass over the partitions and the subscribers."""
+        return ASSIGNED_PARTITION_US * (len(self._owners) + len(self.subscribers))
 
     def keep(self, indexes: Sequence[int], place: int) -> None:
         for index in indexes:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from ottla.broker.group.consumer.members import LEAVE_EPOCH, ConsumerGroupMember, MemberState, Target
+from ottla.broker.turns import Gate
 from ottla.protocol.internal_topics.consumer_group_records import (
     Assignment,
     ConsumerGroupKey,
@@ -63,6 +64,7 @@ class ConsumerGroup:
         "assignment_ms",
         "due_ms",
         "epoch",
+        "gate",
         "group_id",
         "has_partition_metadata",
         "members",
@@ -74,6 +76,7 @@ class ConsumerGroup:
         "targets",
         "topic_subscribers",
         "topics_version",
+        "version",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -99,6 +102,10 @@ class ConsumerGroup:
         """Id of a member that must give up partitions, to the time by which it must have done so, and its epoch."""
         self.due_ms = NEVER_MS
         """Not after the earliest of these times."""
+        self.version = 0
+        """The number of records applied, to detect changes between the steps of a decision."""
+        self.gate = Gate()
+        """Held while a decision on the group is made in steps."""
         self.topics_version = -1
         """The version of the cluster's metadata with which the hash of the subscribed topics was last compared."""
 
@@ -136,6 +143,7 @@ class ConsumerGroup:
 
     def apply(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
         """Apply a record. Raises IllegalRecord."""
+        self.version += 1
         match value:
             case None:
                 self._remove(key)

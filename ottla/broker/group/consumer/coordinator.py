@@ -5,12 +5,11 @@ Source: `GroupCoordinatorService`, `GroupMetadataManager` of Kafka 4.3.1.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from ottla.broker.cluster.features import GROUP_FEATURE
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
-from ottla.broker.costs import STATE_RECORD_US
+from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.decisions import (
     Decision,
@@ -21,21 +20,21 @@ from ottla.broker.group.consumer.decisions import (
     TopicInfo,
     decide_heartbeat,
     decide_leave,
-    remove_members,
+    decide_removal,
 )
 from ottla.broker.group.consumer.members import ConsumerGroupMember, MemberState
 from ottla.broker.group.log import Rows
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
+from ottla.broker.log.long_work import LongWork
 from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.offsets_records import GroupKey
+from ottla.protocol.steps import Steps
 
 log = logging.getLogger(__name__)
-
-TARGET_US: Final = STATE_RECORD_US
-"""The cost of a member, and of ten partitions, in a target assignment."""
 
 
 class ConsumerGroups:
@@ -56,6 +55,8 @@ class ConsumerGroups:
         self._clock = clock
         self._config = config
         self._arm = arm
+        # These steps need neither memory nor other threads.
+        self._work = LongWork(turns, DeferredWorkers(turns.next_turn), 0)
 
     @property
     def is_enabled(self) -> bool:
@@ -70,29 +71,16 @@ class ConsumerGroups:
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply | Refusal:
         """Handle ConsumerGroupHeartbeat. The reply must wait until the log is durable."""
-        metadata, error = self._manager.find(beat.group_id)
-        if not error and metadata is not None and isinstance(metadata.group, ConsumerGroup):
-            await self._turns.spend(self._cost_us(metadata.group, beat))
-            metadata, error = self._manager.find(beat.group_id)
-        if error:
-            return Refusal(error, None)
-        if beat.member_epoch < 0:
-            return self._leave(metadata, beat)
-        group = None if metadata is None else metadata.group
-        if isinstance(group, ConsumerGroup):
-            return self._beat(group, beat, ())
-        if beat.member_epoch > 0 or (group is not None and not group.is_empty):
-            return _not_found(beat.group_id)
-        return self._beat(
-            ConsumerGroup(beat.group_id), beat, () if group is None else ((GroupKey(beat.group_id), None),)
-        )
+        metadata, _ = self._manager.find(beat.group_id)
+        gate = metadata.group.gate if metadata is not None and isinstance(metadata.group, ConsumerGroup) else None
+        return await self._work.drive(self._beat(beat), gate=gate)
 
-    def leave(
-        self, metadata: GroupMetadata, group: ConsumerGroup, who: Sequence[tuple[str, str | None]]
+    async def leave(
+        self, group: ConsumerGroup, who: Sequence[tuple[str, str | None]]
     ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
         """Handle LeaveGroup of (member id, instance id) each: remove the members, in one epoch."""
         errors = []
-        removed: dict[str, ConsumerGroupMember] = {}
+        removed: dict[str, None] = {}
         for member_id, instance_id in who:
             found = member_id if instance_id is None else group.static_members.get(instance_id, "")
             if found not in group.members:
@@ -101,20 +89,22 @@ class ConsumerGroups:
                 errors.append(ErrorCode.FENCED_INSTANCE_ID)
             else:
                 errors.append(ErrorCode.NONE)
-                removed[found] = group.members[found]
-        return self._remove(metadata, group, [*removed.values()]), errors
+                removed[found] = None
+        return await self._work.drive(self._remove(group.group_id, [*removed]), gate=group.gate), errors
 
     def remove_late_members(self, metadata: GroupMetadata, group: ConsumerGroup) -> None:
         """Remove the members whose session has ended, or that have not given up their partitions in time."""
-        late = group.late_members(self._clock.monotonic_ms())
-        for member in late:
+        late = [member.member_id for member in group.late_members(self._clock.monotonic_ms())]
+        for member_id in late:
             log.info(
                 "Group %(group).100s: member %(member).100s is removed, because its session or its time to give up "
                 "partitions has ended",
-                {"group": group.group_id, "member": member.member_id},
+                {"group": group.group_id, "member": member_id},
             )
-        self._remove(metadata, group, late)
         self._arm(metadata)
+        if late:
+            work = self._work.drive(self._remove(group.group_id, late), gate=group.gate)
+            self._turns.start(work, _ignore_result, _raise)
 
     def start_timers(self, metadata: GroupMetadata, group: ConsumerGroup) -> None:
         """Begin the sessions of a loaded group anew, and the time of those that must give up partitions."""
@@ -137,30 +127,41 @@ class ConsumerGroups:
             config.group_consumer_assignors,
         )
 
-    def _cost_us(self, group: ConsumerGroup, beat: Heartbeat) -> float:
-        """Return the cost of a heartbeat that may compute the target assignment of all members."""
-        if group.epoch <= group.assignment_epoch and beat.member_epoch > 0 and beat.topic_names is None:
-            return STATE_RECORD_US
-        return TARGET_US * (1 + len(group.members))
+    def _beat(self, beat: Heartbeat) -> Steps[HeartbeatReply | Refusal]:
+        """Decide on a heartbeat, log and apply the decision. Decide again if the group has changed meanwhile."""
+        while True:
+            metadata, error = self._manager.find(beat.group_id)
+            if error:
+                return Refusal(error, None)
+            group = None if metadata is None else metadata.group
+            replaced: Rows = ()
+            if not isinstance(group, ConsumerGroup):
+                if beat.member_epoch != 0 or (group is not None and not group.is_empty):
+                    return _not_found(beat.group_id)
+                replaced = () if group is None else ((GroupKey(beat.group_id), None),)
+            known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(beat.group_id)
+            topics_version = self._cluster.metadata_log.end_offset
+            if beat.member_epoch < 0:
+                decision = yield from decide_leave(known, beat, self.find_topic)
+            else:
+                is_stale = known.topics_version != topics_version
+                decision = yield from decide_heartbeat(
+                    known, beat, self._settings, self.find_topic, self._clock.now_ms(), is_stale
+                )
+            if isinstance(decision, Refusal):
+                return decision
+            if decision is not None and self._is_current(beat.group_id, group):
+                return self._follow(beat.group_id, decision, replaced, topics_version)
 
-    def _beat(self, group: ConsumerGroup, beat: Heartbeat, replaced: Rows) -> HeartbeatReply | Refusal:
-        """Decide on a heartbeat of a group, which may be new, after the tombstones of what it replaces."""
-        version = self._cluster.metadata_log.end_offset
-        is_stale = group.topics_version != version
-        decision = decide_heartbeat(group, beat, self._settings, self.find_topic, self._clock.now_ms(), is_stale)
-        return self._follow(beat.group_id, decision, replaced, version)
-
-    def _leave(self, metadata: GroupMetadata | None, beat: Heartbeat) -> HeartbeatReply | Refusal:
-        if metadata is None or not isinstance(metadata.group, ConsumerGroup):
-            return _not_found(beat.group_id)
-        return self._follow(beat.group_id, decide_leave(metadata.group, beat, self.find_topic), (), None)
+    def _is_current(self, group_id: str, group: ClassicGroup | ConsumerGroup | None) -> bool:
+        """Return whether a group is still the one of this id; for None, whether there is still none."""
+        metadata, error = self._manager.find(group_id)
+        return not error and (None if metadata is None else metadata.group) is group
 
     def _follow(
-        self, group_id: str, decision: Decision | Refusal, replaced: Rows, version: int | None
+        self, group_id: str, decision: Decision, replaced: Rows, topics_version: int
     ) -> HeartbeatReply | Refusal:
         """Log the records of a decision and apply them. Then set the timers of its member."""
-        if isinstance(decision, Refusal):
-            return decision
         records = (*replaced, *decision.records)
         if records:
             error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records)
@@ -169,11 +170,34 @@ class ConsumerGroups:
         metadata, error = self._manager.find(group_id)
         if metadata is None or not isinstance(metadata.group, ConsumerGroup):
             return Refusal(error, None)
-        if version is not None:
-            metadata.group.topics_version = version
+        metadata.group.topics_version = topics_version
         self._start_timers(metadata.group, decision.member)
         self._arm(metadata)
         return decision.reply
+
+    def _remove(self, group_id: str, member_ids: Sequence[str]) -> Steps[ErrorCode]:
+        """Remove the members of these ids that are still there."""
+        while True:
+            metadata, error = self._manager.find(group_id)
+            if error or metadata is None or not isinstance(metadata.group, ConsumerGroup):
+                return error
+            group = metadata.group
+            members = [group.members[member_id] for member_id in member_ids if member_id in group.members]
+            if not members:
+                return ErrorCode.NONE
+            records = yield from decide_removal(group, members, self.find_topic)
+            if records is not None and self._is_current(group_id, group):
+                break
+        error = self._manager.log_consumer_group(metadata.index, records)
+        if error:
+            log.error(
+                "Members of group %(group).100s could not be removed: %(error)s",
+                {"group": group_id, "error": error.name},
+            )
+            return error
+        for member in members:
+            group.end_timers(member.member_id)
+        return error
 
     def _start_timers(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -186,21 +210,13 @@ class ConsumerGroups:
         elif group.rebalances.get(member.member_id, (0, None))[1] != member.epoch:
             group.start_rebalance(member, now_ms + member.metadata.rebalance_timeout_ms)
 
-    def _remove(
-        self, metadata: GroupMetadata, group: ConsumerGroup, members: Sequence[ConsumerGroupMember]
-    ) -> ErrorCode:
-        if not members:
-            return ErrorCode.NONE
-        error = self._manager.log_consumer_group(metadata.index, [*remove_members(group, members, self.find_topic)])
-        if error:
-            log.error(
-                "Members of group %(group).100s could not be removed: %(error)s",
-                {"group": group.group_id, "error": error.name},
-            )
-            return error
-        for member in members:
-            group.end_timers(member.member_id)
-        return error
+
+def _ignore_result(_error: ErrorCode) -> None:
+    """Ignore the result of a removal, whose failure was logged."""
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _not_found(group_id: str) -> Refusal:

@@ -9,9 +9,11 @@ the steps of `consumerGroupHeartbeat`.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
 
+from ottla.broker.costs import ASSIGNED_TOPIC_US
 from ottla.broker.group.consumer.assignors import ASSIGNORS, Subscriber
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record, preferred_assignor
 from ottla.broker.group.consumer.members import (
@@ -33,8 +35,13 @@ from ottla.protocol.internal_topics.consumer_group_records import (
     TargetAssignment,
     TargetAssignmentMetadata,
 )
+from ottla.protocol.steps import Steps
 
 KINDS: Final = ConsumerGroupRecordType
+AT_ONCE: Final = 1_000
+"""Topics whose metadata are hashed in one step."""
+
+T = TypeVar("T")
 
 
 class TopicInfo(NamedTuple):
@@ -114,8 +121,11 @@ def is_blank(text: str) -> bool:
 
 def decide_heartbeat(
     group: ConsumerGroup, beat: Heartbeat, settings: Settings, find_topic: FindTopic, now_ms: int, is_stale: bool
-) -> Decision | Refusal:
-    """Decide on a heartbeat. `is_stale`: the topics may have changed since the group's hash was computed."""
+) -> Steps[Decision | Refusal | None]:
+    """Decide on a heartbeat, in steps. Return None if the group has changed between the steps: then decide again.
+
+    `is_stale`: the topics may have changed since the group's hash was computed.
+    """
     if len(group.members) >= settings.max_size and beat.member_id not in group.members:
         return Refusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -124,10 +134,15 @@ def decide_heartbeat(
     found = _find_member(group, beat)
     if isinstance(found, Refusal):
         return found
+    version = group.version
     step = _Step(group, found, settings, find_topic)
     step.update_member(beat)
-    step.update_epoch(is_stale)
-    step.update_target(now_ms)
+    if step.has_changed or is_stale:
+        yield from step.update_epoch()
+    if step.needs_target(now_ms):
+        yield from step.update_target(now_ms)
+    if group.version != version:
+        return None
     if not step.reconcile(beat.owned):
         return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"The consumer group member is in a unknown state. {_REJOIN}")
     assigned = step.member.current.assigned
@@ -138,53 +153,64 @@ def decide_heartbeat(
     return Decision(tuple(step.records), reply, step.member)
 
 
-def decide_leave(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic) -> Decision | Refusal:
-    """Decide on a heartbeat with the epoch -1, which leaves the group, or -2 of a static member, which will return."""
-    if beat.instance_id is None:
-        member = group.members.get(beat.member_id)
-        if member is None:
-            return _unknown_member(group, beat.member_id)
-    else:
-        found = _find_static(group, beat, beat.instance_id)
-        if isinstance(found, Refusal):
-            return found
-        member = found
+def decide_leave(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic) -> Steps[Decision | Refusal | None]:
+    """Decide on a heartbeat with the epoch -1, which leaves the group, or -2 of a static member, which will return.
+
+    Return None if the group has changed between the steps.
+    """
+    found = _find_leaving(group, beat)
+    if isinstance(found, Refusal):
+        return found
     reply = HeartbeatReply(beat.member_id, beat.member_epoch)
     if beat.member_epoch != LEAVE_STATIC_EPOCH:
-        return Decision(tuple(remove_members(group, [member], find_topic)), reply, member)
-    kept = {topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in member.current.assigned.items()}
-    current = member.current._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=kept, pending_revocation={})
-    key = ConsumerGroupKey(KINDS.CURRENT_MEMBER_ASSIGNMENT, group.group_id, member.member_id)
-    return Decision(((key, current),), reply, member._replace(current=current))
+        records = yield from decide_removal(group, [found], find_topic)
+        return None if records is None else Decision(records, reply, found)
+    kept = {topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in found.current.assigned.items()}
+    current = found.current._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=kept, pending_revocation={})
+    key = ConsumerGroupKey(KINDS.CURRENT_MEMBER_ASSIGNMENT, group.group_id, found.member_id)
+    return Decision(((key, current),), reply, found._replace(current=current))
 
 
-def remove_members(
+def decide_removal(
     group: ConsumerGroup, members: Sequence[ConsumerGroupMember], find_topic: FindTopic
-) -> Iterable[Record]:
-    """Yield the records that remove members. The next heartbeat of another member computes the assignment anew."""
-    for member in members:
-        yield from _member_tombstones(group, member.member_id)
-    names = Counter(group.topic_subscribers)
-    for member in members:
-        names.subtract(member.metadata.topic_names)
-    metadata_hash = compute_metadata_hash([name for name, count in names.items() if count > 0], find_topic)
+) -> Steps[tuple[Record, ...] | None]:
+    """Return the records that remove members; None if the group has changed between the steps.
+
+    The next heartbeat of another member computes the assignment anew.
+    """
+    version = group.version
+    leaving = Counter(name for member in members for name in member.metadata.topic_names)
+    metadata_hash = group.metadata_hash
+    if any(group.topic_subscribers[name] == count for name, count in leaving.items()):
+        names = (name for name, count in group.topic_subscribers.items() if count > leaving[name])
+        metadata_hash = yield from compute_metadata_hash(names, find_topic)
+    if group.version != version:
+        return None
     bump = ConsumerGroupMetadata(group.epoch + 1, metadata_hash)
-    yield ConsumerGroupKey(KINDS.METADATA, group.group_id), bump
+    tombstones = [record for member in members for record in _member_tombstones(group, member.member_id)]
+    return (*tombstones, (ConsumerGroupKey(KINDS.METADATA, group.group_id), bump))
 
 
-def compute_metadata_hash(names: Iterable[str], find_topic: FindTopic) -> int:
+def compute_metadata_hash(names: Iterable[str], find_topic: FindTopic) -> Steps[int]:
     """Return a hash of the ids and sizes of these topics; 0 if none of them exists. It is compared with itself alone.
 
     Kafka computes another one, so that a group of a directory of Kafka's begins with one more epoch.
     """
+    found: set[TopicInfo] = set()
+    for some in _portions(names):
+        found.update(topic for topic in map(find_topic, some) if topic is not None)
+        yield len(some) * ASSIGNED_TOPIC_US
     digest = hashlib.blake2b(digest_size=8)
-    found = False
-    for name in sorted(names):
-        topic = find_topic(name)
-        if topic is not None:
-            found = True
-            digest.update(topic.topic_id + topic.partition_count.to_bytes(4, "big"))
+    for topics in _portions(sorted(found)):
+        digest.update(b"".join(topic.topic_id + topic.partition_count.to_bytes(4, "big") for topic in topics))
+        yield len(topics) * ASSIGNED_TOPIC_US
     return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
+
+
+def _portions(values: Iterable[T]) -> Iterator[Sequence[T]]:
+    rest = iter([*values])
+    while some := [*islice(rest, AT_ONCE)]:
+        yield some
 
 
 class _Step:
@@ -200,7 +226,7 @@ class _Step:
         self._settings = settings
         self._find_topic = find_topic
         self._epoch = group.epoch
-        self._has_changed = False
+        self.has_changed = False
         instance_id = member.metadata.instance_id
         holder = None if instance_id is None else group.static_members.get(instance_id)
         self._replaced = holder if holder != member.member_id else None
@@ -216,35 +242,33 @@ class _Step:
         before = self.member.metadata
         metadata = _take_over(before, beat)
         self.member = self.member._replace(metadata=metadata)
-        self._has_changed = metadata.topic_names != before.topic_names
+        self.has_changed = metadata.topic_names != before.topic_names
         if metadata != before:
             self._add(KINDS.MEMBER_METADATA, metadata)
 
-    def update_epoch(self, is_stale: bool) -> None:
+    def update_epoch(self) -> Steps[None]:
         """Begin a group epoch if the subscribed names or their topics have changed."""
         group = self._group
-        if not (self._has_changed or is_stale):
-            return
-        metadata_hash = compute_metadata_hash(self._subscribed_names(), self._find_topic)
-        if self._has_changed or metadata_hash != group.metadata_hash:
+        metadata_hash = yield from compute_metadata_hash(self._subscribed_names(), self._find_topic)
+        if self.has_changed or metadata_hash != group.metadata_hash:
             self._epoch += 1
             self._add(KINDS.METADATA, ConsumerGroupMetadata(self._epoch, metadata_hash))
         if group.has_partition_metadata:
             self.records.append((ConsumerGroupKey(KINDS.PARTITION_METADATA, group.group_id), None))
 
-    def update_target(self, now_ms: int) -> None:
-        """Compute the target assignment of a new group epoch, unless the last one was computed too recently."""
-        group = self._group
-        if self._epoch <= group.assignment_epoch:
-            return
-        interval_ms = self._settings.assignment_interval_ms
-        if group.assignment_ms and interval_ms and now_ms < group.assignment_ms + interval_ms:
-            return
-        members = {**group.members, self.member.member_id: self.member}
+    def needs_target(self, now_ms: int) -> bool:
+        """Return whether a target assignment of the group epoch is due: not if the last one was computed recently."""
+        group, interval_ms = self._group, self._settings.assignment_interval_ms
+        is_recent = group.assignment_ms and interval_ms and now_ms < group.assignment_ms + interval_ms
+        return self._epoch > group.assignment_epoch and not is_recent
+
+    def update_target(self, now_ms: int) -> Steps[None]:
+        """Compute the target assignment of the group epoch."""
+        members = {**self._group.members, self.member.member_id: self.member}
         if self._replaced is not None:
             del members[self._replaced]
-        targets = compute_targets(members, self._previous_targets(), self._settings, self._find_topic)
         before = self._previous_targets()
+        targets = yield from compute_targets(members, before, self._settings, self._find_topic)
         for member_id in members:
             wanted = targets.get(member_id, {})
             if before.get(member_id) != wanted:
@@ -255,10 +279,10 @@ class _Step:
     def reconcile(self, owned: Assignment | None) -> bool:
         """Move the member towards its target. Return False if its state is unknown."""
         member, target = self.member, self._target
-        if member.is_reconciled_to(target.epoch) and not self._has_changed:
+        if member.is_reconciled_to(target.epoch) and not self.has_changed:
             return True
         topic_ids = _topic_ids(member.metadata, self._find_topic)
-        current = reconcile(member.current, target, topic_ids, owned, self._has_changed, self._group.partition_epoch)
+        current = reconcile(member.current, target, topic_ids, owned, self.has_changed, self._group.partition_epoch)
         if current is None:
             return False
         if current != member.current:
@@ -272,13 +296,14 @@ class _Step:
             targets[self.member.member_id] = targets.pop(self._replaced, {})
         return targets
 
-    def _subscribed_names(self) -> list[str]:
-        names = Counter(self._group.topic_subscribers)
+    def _subscribed_names(self) -> Iterator[str]:
+        """Yield the names of topics that some member names after this heartbeat. A name may occur twice."""
         known = self._group.members.get(self._replaced or self.member.member_id)
-        if known is not None:
-            names.subtract(known.metadata.topic_names)
-        names.update(self.member.metadata.topic_names)
-        return [name for name, count in names.items() if count > 0]
+        left = set(() if known is None else known.metadata.topic_names).difference(self.member.metadata.topic_names)
+        for name, count in self._group.topic_subscribers.items():
+            if count > (name in left):
+                yield name
+        yield from self.member.metadata.topic_names
 
     def _add(self, kind: ConsumerGroupRecordType, value: ConsumerGroupValue, member_id: str | None = None) -> None:
         of_group = kind in (KINDS.METADATA, KINDS.TARGET_ASSIGNMENT_METADATA)
@@ -291,27 +316,21 @@ def compute_targets(
     targets: Mapping[str, Assignment],
     settings: Settings,
     find_topic: FindTopic,
-) -> dict[str, Assignment]:
+) -> Steps[dict[str, Assignment]]:
     """Return the target of each member, by the assignor that most members name."""
-    topics: dict[str, TopicInfo] = {}
-    for name in {name for member in members.values() for name in member.metadata.topic_names}:
-        topic = find_topic(name)
-        if topic is not None:
-            topics[name] = topic
+    counts: dict[bytes, int] = {}
     by_names: dict[tuple[str, ...], list[bytes]] = {}
-    for member in members.values():
+    subscribers: dict[str, Subscriber] = {}
+    for member_id, member in members.items():
         names = member.metadata.topic_names
         if names not in by_names:
-            by_names[names] = [topics[name].topic_id for name in names if name in topics]
-    subscribers = {
-        member_id: Subscriber(
-            member.metadata.instance_id, by_names[member.metadata.topic_names], targets.get(member_id, {})
-        )
-        for member_id, member in members.items()
-    }
+            found = [topic for topic in map(find_topic, names) if topic is not None]
+            by_names[names] = [topic.topic_id for topic in found]
+            counts.update((topic.topic_id, topic.partition_count) for topic in found)
+        subscribers[member_id] = Subscriber(member.metadata.instance_id, by_names[names], targets.get(member_id, {}))
+        yield ASSIGNED_TOPIC_US * (1 + len(names))
     assignor = preferred_assignor(members.values()) or settings.assignors[0]
-    counts = {topic.topic_id: topic.partition_count for topic in topics.values()}
-    return ASSIGNORS[assignor](subscribers, counts, len(by_names) == 1)
+    return (yield from ASSIGNORS[assignor](subscribers, counts, len(by_names) == 1))
 
 
 def _find_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember | Refusal:
@@ -341,6 +360,12 @@ def _return_static(holder: ConsumerGroupMember, beat: Heartbeat, instance_id: st
         )
     current = holder.current._replace(member_epoch=0, previous_member_epoch=0)
     return ConsumerGroupMember(beat.member_id, holder.metadata, current)
+
+
+def _find_leaving(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember | Refusal:
+    if beat.instance_id is not None:
+        return _find_static(group, beat, beat.instance_id)
+    return group.members.get(beat.member_id) or _unknown_member(group, beat.member_id)
 
 
 def _find_static(group: ConsumerGroup, beat: Heartbeat, instance_id: str) -> ConsumerGroupMember | Refusal:
