@@ -75,7 +75,7 @@ def _check(broker: Broker, request: Request, body: Any) -> Refusal | None:
         return _invalid("InstanceId can't be null.")
     elif epoch < LEAVE_STATIC_EPOCH:
         return _invalid("MemberEpoch is invalid.")
-    served = broker.config.group_consumer_assignors
+    served = broker.config.group_consumer_assignors.split(",")
     if body.server_assignor is not None and body.server_assignor not in served:
         return Refusal(
             ErrorCode.UNSUPPORTED_ASSIGNOR,

@@ -32,6 +32,11 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
 
+def _require_item(value: str) -> None:
+    if not value:
+        raise ValueError("a list with at least one item")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ServerConfig):
     """The broker's configuration; `load_config` makes a checked one, and tests may make one directly."""
@@ -225,8 +230,10 @@ class Config(ServerConfig):
         0, "How long a new group waits for more members. Kafka's default is 3000, its server.properties has 0."
     )
     group_max_size: int = int32(INT32_MAX, "The most members of a group.", at_least=1)
-    group_coordinator_rebalance_protocols: tuple[str, ...] = items(
-        ("classic", "consumer"), "The protocols of consumer groups that are served: classic, consumer."
+    group_coordinator_rebalance_protocols: str = items(
+        "classic,consumer",
+        "The protocols of consumer groups that are served. Without consumer, clients need group.protocol=classic.",
+        one_of=("classic", "consumer"),
     )
     group_consumer_session_timeout_ms: int = int32(
         45000, "How long a member of a group of the consumer protocol may be silent.", at_least=1
@@ -235,13 +242,14 @@ class Config(ServerConfig):
         5000, "How often a member of a group of the consumer protocol is to send a heartbeat.", at_least=1
     )
     group_consumer_assignment_interval_ms: int = int32(
-        1000, "The least time between two target assignments of a group of the consumer protocol."
+        1000, "The least time between two target assignments of a group of the consumer protocol.", DYNAMIC
     )
     group_consumer_max_size: int = int32(INT32_MAX, "The most members of a group of the consumer protocol.", at_least=1)
-    group_consumer_assignors: tuple[str, ...] = items(
-        ("uniform", "range"),
-        "The assignors that members of the consumer protocol may name: uniform and range. The first is that of members "
-        "that name none.",
+    group_consumer_assignors: str = items(
+        "uniform,range",
+        "The assignors that members of the consumer protocol may name. The first is that of members that name none.",
+        one_of=("uniform", "range"),
+        check=_require_item,
     )
     group_member_max_protocols: int = int32(
         20, "Ottla's own: the most protocols (assignors) of a group member.", at_least=1

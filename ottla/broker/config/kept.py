@@ -1,4 +1,4 @@
-"""Configs of Kafka's brokers and groups that Ottla keeps, checks and shows, but does not use. pure
+"""Configs of groups, and configs of Kafka's brokers that Ottla keeps, checks and shows, but does not use. pure
 
 Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF`, `DynamicConfig.Broker` and
 `GroupConfig.CONFIG_DEF` of 4.3.1; the ranges of a group's configs are those of a broker that sets none).
@@ -15,7 +15,7 @@ from ottla.broker.config.option import DYNAMIC, INT64_MAX, Kind, boolean, int32,
 DOUBLE_MAX: Final = 1.7976931348623157e308
 _THREADS: Final = "The number of threads; Ottla serves with one."
 _REMOTE: Final = "Ottla has no remote storage."
-_GROUPS: Final = "Ottla has no consumer groups of KIP-848, share groups or streams groups."
+_GROUPS: Final = "Ottla has no share groups or streams groups."
 _QUOTA: Final = "Ottla has no replication."
 _RESET: Final = re.compile(
     r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?",
@@ -35,7 +35,6 @@ class KeptConfig:
 
     background_threads: int = int32(10, _THREADS, at_least=1)
     follower_fetch_last_tiered_offset_enable: bool = boolean(False, _REMOTE)
-    group_consumer_assignment_interval_ms: int = int32(1000, _GROUPS)
     group_coordinator_cached_buffer_max_bytes: int = int32(1048588, "Ottla has no such buffer.", at_least=524288)
     group_share_assignment_interval_ms: int = int32(1000, _GROUPS)
     group_streams_assignment_interval_ms: int = int32(1000, _GROUPS)
@@ -75,12 +74,24 @@ class ThrottleConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
-    """The configs of a group. All are for kinds of groups that Ottla does not serve."""
+class ConsumerGroupConfig:
+    """The configs of a group of the consumer protocol."""
 
-    consumer_session_timeout_ms: int = int32(45000, _GROUPS, at_least=45000, at_most=60000)
-    consumer_heartbeat_interval_ms: int = int32(5000, _GROUPS, at_least=5000, at_most=15000)
-    consumer_assignment_interval_ms: int = int32(1000, _GROUPS, at_most=15000)
+    consumer_session_timeout_ms: int = int32(
+        45000, "How long a member of the group may be silent.", at_least=45000, at_most=60000
+    )
+    consumer_heartbeat_interval_ms: int = int32(
+        5000, "How often a member of the group is to send a heartbeat.", at_least=5000, at_most=15000
+    )
+    consumer_assignment_interval_ms: int = int32(
+        1000, "The least time between two target assignments of the group.", at_most=15000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptGroupConfig:
+    """The configs of kinds of groups that Ottla does not serve."""
+
     share_session_timeout_ms: int = int32(45000, _GROUPS, at_least=45000, at_most=60000)
     share_heartbeat_interval_ms: int = int32(5000, _GROUPS, at_least=5000, at_most=15000)
     share_assignment_interval_ms: int = int32(1000, _GROUPS, at_most=15000)
@@ -102,7 +113,7 @@ THROTTLE_OPTIONS: Final = options_of(ThrottleConfig, scope=DYNAMIC, acted_on=Fal
 GROUP_OPTIONS: Final = {
     # Kafka's brokers have a default for each number.
     option.key: dataclasses.replace(option, broker=f"group.{option.key}" if option.kind is Kind.INT else "")
-    for option in options_of(GroupConfig, acted_on=False)
+    for option in (*options_of(ConsumerGroupConfig), *options_of(KeptGroupConfig, acted_on=False))
 }
 
 

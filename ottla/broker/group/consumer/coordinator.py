@@ -61,13 +61,13 @@ class ConsumerGroups:
     @property
     def is_enabled(self) -> bool:
         """Whether the cluster serves the consumer protocol."""
-        is_served = "consumer" in self._config.group_coordinator_rebalance_protocols
+        is_served = "consumer" in self._config.group_coordinator_rebalance_protocols.split(",")
         return is_served and self._cluster.feature(GROUP_FEATURE) >= 1
 
     @property
     def default_assignor(self) -> str:
         """The assignor of a group whose members name none."""
-        return self._settings.assignors[0]
+        return self._config.group_consumer_assignors.split(",")[0]
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply | Refusal:
         """Handle ConsumerGroupHeartbeat. The reply must wait until the log is durable."""
@@ -117,15 +117,18 @@ class ConsumerGroups:
         topic = self._cluster.topics.get(name)
         return None if topic is None else TopicInfo(topic.topic_id, topic.partition_count)
 
-    @property
-    def _settings(self) -> Settings:
+    def _settings(self, group_id: str) -> Settings:
         config = self._config
         return Settings(
-            config.group_consumer_heartbeat_interval_ms,
-            config.group_consumer_assignment_interval_ms,
+            self._own(group_id, "consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms),
+            self._own(group_id, "consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms),
             config.group_consumer_max_size,
-            config.group_consumer_assignors,
+            tuple(config.group_consumer_assignors.split(",")),
         )
+
+    def _own(self, group_id: str, key: str, default: int) -> int:
+        """Return the number that a group's own config has, else the broker's."""
+        return int(self._cluster.image.group_configs.get(group_id, {}).get(key, default))
 
     def _beat(self, beat: Heartbeat) -> Steps[HeartbeatReply | Refusal]:
         """Decide on a heartbeat, log and apply the decision. Decide again if the group has changed meanwhile."""
@@ -146,7 +149,7 @@ class ConsumerGroups:
             else:
                 is_stale = known.topics_version != topics_version
                 decision = yield from decide_heartbeat(
-                    known, beat, self._settings, self.find_topic, self._clock.now_ms(), is_stale
+                    known, beat, self._settings(beat.group_id), self.find_topic, self._clock.now_ms(), is_stale
                 )
             if isinstance(decision, Refusal):
                 return decision
@@ -204,7 +207,10 @@ class ConsumerGroups:
         if member.member_id not in group.members:
             group.end_timers(member.member_id)
             return
-        group.start_session(member.member_id, now_ms + self._config.group_consumer_session_timeout_ms)
+        session_ms = self._own(
+            group.group_id, "consumer.session.timeout.ms", self._config.group_consumer_session_timeout_ms
+        )
+        group.start_session(member.member_id, now_ms + session_ms)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.rebalances.pop(member.member_id, None)
         elif group.rebalances.get(member.member_id, (0, None))[1] != member.epoch:
