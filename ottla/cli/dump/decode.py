@@ -8,10 +8,12 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Final
 
+from ottla.cli.dump.group_schemas import CONSUMER_GROUP_SCHEMAS
 from ottla.cli.dump.schemas import ASSIGNMENT, CONTROL_SCHEMAS, METADATA_SCHEMAS, SUBSCRIPTION, Field, Json, read_fields
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.fields import Reader
+from ottla.protocol.fields import Reader, UnknownVersion
+from ottla.protocol.internal_topics.consumer_group_records import read_consumer_group_key
 from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
     GroupValue,
@@ -86,12 +88,30 @@ def _offset(key: bytes | None, value: bytes | None) -> Decoded:
     found = read_offsets_key(key or b"")
     shown_key: Json = {"type": str(_int16(key or b"")), "data": "unknown"}
     if found is None:
-        return shown_key, None if value is None else _unknown(value)
+        return _consumer_group(shown_key, key or b"", value)
     if isinstance(found, GroupKey):
         shown_key["data"] = {"group": found.group}
         return shown_key, None if value is None else _add_version(value, _group_value(decode_group_value(value), value))
     shown_key["data"] = {"group": found.group, "topic": found.topic, "partition": found.partition}
     return shown_key, None if value is None else _add_version(value, _offset_value(decode_offset_value(value), value))
+
+
+def _consumer_group(shown_key: Json, key: bytes, value: bytes | None) -> Decoded:
+    """Decode a record of a group of the consumer protocol; records of share and streams groups stay bytes."""
+    found = read_consumer_group_key(key)
+    if found is None:
+        return shown_key, None if value is None else _unknown(value)
+    schema = CONSUMER_GROUP_SCHEMAS[found.record_type]
+    shown_key["data"] = {"groupId": found.group} | ({schema.name_field: found.name} if schema.name_field else {})
+    if value is None:
+        return shown_key, None
+    reader = Reader(value, flexible=True)
+    version = reader.int16()
+    if version != 0:
+        raise UnknownVersion(f"consumer group record of version {version}")
+    data = read_fields(schema.fields, reader, version)
+    reader.end()
+    return shown_key, _add_version(value, data)
 
 
 def _offset_value(value: OffsetValue, raw: bytes) -> Json:
