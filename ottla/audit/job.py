@@ -36,13 +36,13 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     from ottla.audit import outputs
     from ottla.audit.output_tables import write_tables
     from ottla.audit.pipeline import audit_listing
-    from ottla.audit.request import list_selection
+    from ottla.audit.request import list_selection, request_of
     from ottla.audit.runner import AuditFailed
     from ottla.scan.listing import UnreadableDirectory
 
     try:
         form = command_line.output_format(arguments)
-        request = arguments.request(time.time_ns() // 1_000_000)
+        request = request_of(arguments, time.time_ns() // 1_000_000)
         for warning in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
             _log(warning)
         listed = list_selection(request, _log)

@@ -15,13 +15,13 @@ from ottla.audit.report.json import partition_rows
 from ottla.scan import schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
 
     from ottla.audit.audited import Audit
-    from ottla.audit.tasks import Work
     from ottla.scan.compiled.kernels import Longs
+    from ottla.scan.ranges import LogRange
     from ottla.scan.states import States
     from ottla.scan.walk import Step
 
@@ -90,28 +90,31 @@ def _transactions() -> "pa.Schema":
 
 
 @contextmanager
-def transactions_of(work: "Work") -> "Iterator[TransactionTable | None]":
-    """Open the table of the transactions of one range, if requested: a file that is complete when the block ends."""
-    tables = work.settings.output
+def transactions_of(
+    tables: Tables | None, part: "LogRange", names: "Mapping[int, str]", *, is_last: bool
+) -> "Iterator[TransactionTable | None]":
+    """Open the table of the transactions of one range, if requested: a file that is complete when the block ends.
+
+    `names`: transactional ids by producer id. `is_last`: the range is the last one of its partition.
+    """
     if tables is None:
         yield None
         return
     outputs.check_here(tables.folder)
-    part = work.part
     with tables.file(TRANSACTIONS, f"part-{part.partition:05d}-{part.ordinal:05d}") as file:
-        yield TransactionTable(work, file)
+        yield TransactionTable(part, names, is_last, file)
 
 
 class TransactionTable:
     """Writer of the transactions of one range that have data in the log."""
 
-    def __init__(self, work: "Work", file: TableFile) -> None:
+    def __init__(self, part: "LogRange", names: "Mapping[int, str]", is_last: bool, file: TableFile) -> None:
         from ottla.scan.transaction_rows import Place
 
-        self._work = work
+        self._is_last = is_last
         self._file = file
         self._schema = _transactions()
-        self._place = Place(work.part.topic, work.part.number, work.names or {})
+        self._place = Place(part.topic, part.number, names)
 
     def add(self, step: "Step") -> None:
         """Add the transactions that ended in this step."""
@@ -128,7 +131,7 @@ class TransactionTable:
 
         from ottla.scan.transaction_rows import of_open
 
-        if self._work.is_last and len(left.open_rows):
+        if self._is_last and len(left.open_rows):
             self._write(of_open(left.open_rows, lambda offsets: np.full_like(offsets, -1)))
 
     def _write(self, columns: "dict[str, Longs]") -> None:

@@ -2,15 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import click
 
 COULD_NOT_RUN, INTERRUPTED = 2, 130
-
-Arguments = TypeVar("Arguments")
 
 
 def run_command(command: "click.Command", argv: list[str] | None) -> int:
@@ -24,10 +22,14 @@ def run_command(command: "click.Command", argv: list[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
 
 
-def run_job(name: str, job: Callable[[Arguments], int], arguments: Arguments) -> NoReturn:
-    """Run `job` as `ottla NAME`, and exit with the code that it returns."""
+def run_job(name: str, package: str, arguments: object) -> NoReturn:
+    """Run the function `run` of the module of this name in `package` as `ottla NAME`, and exit with its code.
+
+    The module is imported only now: help and completion need no extra.
+    """
+    job = import_module(f"{package}.{name}")
     try:
-        code = job(arguments)
+        code = job.run(arguments)
     except KeyboardInterrupt:
         sys.stderr.write(f"ottla {name}: interrupted\n")
         code = INTERRUPTED

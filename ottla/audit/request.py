@@ -3,10 +3,20 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from ottla.audit.checks import copies
 from ottla.audit.checks.copies import Pair
 from ottla.audit.checks.finding import CHECKS
 from ottla.audit.outputs import Tables
-from ottla.audit.selection import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, BadArgument
+from ottla.audit.selection import (
+    PRODUCER_ID_EXPIRATION_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+    BadArgument,
+    Selection,
+    parse_as_of,
+    parse_checks,
+    parse_expiration_ms,
+    parse_time_ms,
+)
 from ottla.audit.topics import read_topics
 from ottla.protocol.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS
 from ottla.protocol.indexes import TIME_ENTRY
@@ -22,6 +32,7 @@ from ottla.scan.listing import (
     read_cluster_id,
     select_topics,
     storage_path,
+    topic_patterns,
 )
 
 
@@ -45,6 +56,28 @@ class Request(NamedTuple):
     producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     output: Tables | None = None
     copies: tuple[Pair, ...] = ()
+
+
+def request_of(selection: Selection, now_ms: int) -> Request:
+    """Return the request for an audit at `now_ms`, or at the time of `as_of`. Raises BadArgument."""
+    until_ms, until_offsets = parse_as_of(selection.as_of)
+    try:
+        pairs = tuple(copies.parse(one) for one in selection.copies)
+    except ValueError as error:
+        raise BadArgument(str(error)) from error
+    return Request(
+        tuple(dict.fromkeys(selection.directories)),
+        topic_patterns(selection.topics),
+        now_ms if until_ms is None else until_ms,
+        parse_checks(selection.checks, has_copies=bool(pairs)),
+        selection.as_of,
+        until_ms,
+        until_offsets,
+        parse_time_ms(selection.since, "--since") if selection.since else None,
+        parse_expiration_ms(selection.transactional_id_expiration_ms, "--transactional-id-expiration-ms"),
+        parse_expiration_ms(selection.producer_id_expiration_ms, "--producer-id-expiration-ms"),
+        copies=pairs,
+    )
 
 
 class Listed(NamedTuple):

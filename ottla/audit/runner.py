@@ -84,7 +84,7 @@ class Progress:
         if not self._watched:
             yield
             return
-        from ottla.scan.compiled.kernels import report_compiling
+        from ottla.scan.compiled.reports import report_compiling
 
         with report_compiling(lambda: self.show("compiling for some seconds, once on each machine")):
             yield

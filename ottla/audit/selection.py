@@ -6,13 +6,10 @@ The module imports little, as the options of the data source do.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.audit.checks.finding import CHECKS
 from ottla.protocol.values import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.audit.request import Request
 
 # The defaults of Kafka.
 TRANSACTIONAL_ID_EXPIRATION_MS: Final = 7 * 86_400_000
@@ -40,31 +37,6 @@ class Selection:
     copies: tuple[str, ...] = ()
     transactional_id_expiration_ms: str = str(TRANSACTIONAL_ID_EXPIRATION_MS)
     producer_id_expiration_ms: str = str(PRODUCER_ID_EXPIRATION_MS)
-
-    def request(self, now_ms: int) -> "Request":
-        """Return the request for an audit at `now_ms`, or at the time of `as_of`. Raises BadArgument."""
-        from ottla.audit.checks import copies
-        from ottla.audit.request import Request
-        from ottla.scan.listing import topic_patterns
-
-        until_ms, until_offsets = parse_as_of(self.as_of)
-        try:
-            pairs = tuple(copies.parse(one) for one in self.copies)
-        except ValueError as error:
-            raise BadArgument(str(error)) from error
-        return Request(
-            tuple(dict.fromkeys(self.directories)),
-            topic_patterns(self.topics),
-            now_ms if until_ms is None else until_ms,
-            parse_checks(self.checks, has_copies=bool(pairs)),
-            self.as_of,
-            until_ms,
-            until_offsets,
-            _time_ms(self.since, "--since") if self.since else None,
-            parse_expiration_ms(self.transactional_id_expiration_ms, "--transactional-id-expiration-ms"),
-            parse_expiration_ms(self.producer_id_expiration_ms, "--producer-id-expiration-ms"),
-            copies=pairs,
-        )
 
 
 # Options of the view `findings`, with their defaults: `--as-of` is `as.of`. Pairs of `copies` are separated by `;`.
@@ -101,7 +73,7 @@ def parse_expiration_ms(given: str, option: str) -> int:
     return int(given)
 
 
-def _time_ms(given: str, option: str) -> int:
+def parse_time_ms(given: str, option: str) -> int:
     """Parse milliseconds, or ISO 8601 (UTC without a time zone), to milliseconds. Raises BadArgument."""
     if _is_number(given):
         since_1970_ms = int(given)
@@ -127,7 +99,7 @@ def parse_as_of(given: str) -> tuple[int | None, dict[TopicPartition, int]]:
         return None, {(topic, int(partition)): int(offset) for topic, partition, offset in fields}
     if ":" in given and not _is_time(given):
         raise BadArgument(f"--as-of {given}: neither ISO 8601 nor TOPIC:PARTITION:OFFSET,...")
-    return _time_ms(given, "--as-of"), {}
+    return parse_time_ms(given, "--as-of"), {}
 
 
 def _is_number(given: str) -> bool:

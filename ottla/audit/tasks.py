@@ -169,7 +169,7 @@ def scan(work: Work) -> RangeFacts:
     indexes = None
     if "index" in work.settings.checks and work.limit is None:
         indexes = IndexCheck(work.part, start, work.settings.producer_expiration_ms)
-    with transactions_of(work) as table:
+    with transactions_of(work.settings.output, work.part, work.names or {}, is_last=work.is_last) as table:
         for step in walked:
             collector.take(step)
             if indexes is not None:

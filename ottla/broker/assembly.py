@@ -6,7 +6,7 @@ from secrets import token_bytes
 
 from ottla.broker.api.context import Broker
 from ottla.broker.api.denial_log import DenialLog
-from ottla.broker.api.table import TABLE
+from ottla.broker.api.table import TABLE, list_versions
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.snapshots import MetadataSnapshots
@@ -105,6 +105,7 @@ class Assembly:
         self.broker.mechanisms = {**self._logins}
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
+        self.broker.served_apis = list_versions()
         self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(

@@ -166,18 +166,3 @@ def comes_from(thing: Any, *names: str) -> bool:
     """Return whether an object's class is, or is derived from, one of these names, each `library.Class`."""
     classes = {f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in type(thing).__mro__}
     return not classes.isdisjoint(names)
-
-
-def view_of(producer: Any) -> TransactionalProducer:
-    """Return the view for the producer's class. Raises TypeError if the producer cannot have transactions."""
-    if comes_from(producer, "cimpl.Producer", "confluent_kafka.Producer"):
-        from ottla.client.confluent import ConfluentProducer
-
-        return ConfluentProducer(producer)
-    if comes_from(producer, "aiokafka.AIOKafkaProducer"):
-        from ottla.client.aio import AiokafkaProducer
-
-        return AiokafkaProducer(producer)
-    from ottla.client.kafka_python import KafkaPythonProducer
-
-    return KafkaPythonProducer(producer)

@@ -20,7 +20,7 @@ from ottla.client.errors import (
     make_abort_error,
     unconfirmed_abort,
 )
-from ottla.client.libraries import State, view_of
+from ottla.client.libraries import State, TransactionalProducer, comes_from
 from ottla.client.positions import Positions
 from ottla.protocol.errors import ErrorCode
 
@@ -309,3 +309,18 @@ class Transaction:
                 "and continue with a new one."
             )
         return outcome
+
+
+def view_of(producer: Any) -> TransactionalProducer:
+    """Return the view for the producer's class. Raises TypeError if the producer cannot have transactions."""
+    if comes_from(producer, "cimpl.Producer", "confluent_kafka.Producer"):
+        from ottla.client.confluent import ConfluentProducer
+
+        return ConfluentProducer(producer)
+    if comes_from(producer, "aiokafka.AIOKafkaProducer"):
+        from ottla.client.aio import AiokafkaProducer
+
+        return AiokafkaProducer(producer)
+    from ottla.client.kafka_python import KafkaPythonProducer
+
+    return KafkaPythonProducer(producer)

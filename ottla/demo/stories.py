@@ -3,7 +3,7 @@
 from collections import Counter
 
 from ottla.client import ProducerFenced, transaction
-from ottla.client.libraries import view_of
+from ottla.client.transaction import view_of
 from ottla.demo.clients import DemoClients
 from ottla.testkit.proxying import ProxyServer
 

@@ -1,6 +1,6 @@
 """`ottla audit`, `ottla alert`, `ottla export`: their options, for the command and for spark-submit alike. shell
 
-The jobs are imported when they are run: help and completion need no extra.
+The jobs are imported when they are run (`run_job`): help and completion need no extra.
 """
 
 from dataclasses import dataclass
@@ -60,9 +60,7 @@ def audit(**given: Any) -> None:
 
     Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
     """
-    from ottla.spark_jobs.audit import run  # needs an extra, and says which
-
-    run_job("audit", run, command_line.Arguments(**given))
+    run_job("audit", __package__, command_line.Arguments(**given))
 
 
 def _seconds(context: click.Context, option: click.Parameter, given: str) -> float:
@@ -99,9 +97,7 @@ def alert(**given: Any) -> None:
 
     Exit codes: 0 ended by a signal or --once, 2 could not run.
     """
-    from ottla.spark_jobs.alert import run  # needs an extra, and without --once Java, and says which
-
-    run_job("alert", run, AlertArguments(**given))
+    run_job("alert", __package__, AlertArguments(**given))
 
 
 @click.command(context_settings=_SETTINGS)
@@ -147,6 +143,4 @@ def export(**given: Any) -> None:
 
     Exit codes: 0 done, 2 could not run, 130 interrupted.
     """
-    from ottla.spark_jobs.export import run  # needs an extra, and says which
-
-    run_job("export", run, ExportArguments(**given))
+    run_job("export", __package__, ExportArguments(**given))

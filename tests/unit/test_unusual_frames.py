@@ -9,7 +9,8 @@ import zlib
 
 import pytest
 
-from ottla.cli.dump.printing import PrintJob, print_log
+from ottla.cli.dump.job import PrintJob
+from ottla.cli.dump.printing import print_log
 from ottla.protocol import record_walk, walked
 from ottla.protocol.batch_header import assemble, read_header
 from ottla.protocol.compression import READ_LIMIT_BYTES

@@ -20,7 +20,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the served APIs; INVALID_REQUEST for a malformed software name or version."""
-    reply = answer(broker, request, _list_served_apis(), broker.cluster.image.features)
+    reply = answer(broker, request, broker.served_apis, broker.cluster.image.features)
     authenticator = request.session.authenticator
     if authenticator is not None and not reply.error_code:
         authenticator.on_api_versions()
@@ -45,12 +45,6 @@ def answer(
         finalized_features_epoch=broker.cluster.metadata_log.end_offset,
         finalized_features=[(name, level, level) for name, level in finalized.items()],
     )
-
-
-def _list_served_apis() -> list[tuple[int, int, int]]:
-    from ottla.broker.api.table import list_versions  # the table imports every handler, this one too
-
-    return list_versions()
 
 
 API: Final = Api(ApiKey.API_VERSIONS, 0, 4, handle, ())

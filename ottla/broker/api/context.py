@@ -66,6 +66,8 @@ class Broker:
     non_kafka: LogLimiter = field(init=False, default_factory=lambda: LogLimiter())
     events: Events | None = field(init=False, default=None)
     """The event history, or None without an admin port."""
+    served_apis: Sequence[tuple[int, int, int]] = field(init=False, default=())
+    """(API key, lowest, highest version) of every API, as ApiVersions lists them."""
     tls_problem: "Callable[[Config], str]" = field(init=False, default=_no_problem)
     """Returns why the keystores of the listeners cannot be used with a configuration, or an empty string."""
     authorizer: AclAuthorizer | None = field(init=False, default=None)

@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     request.forget_body()
     began_ms = broker.clock.monotonic_ms()
     try:
-        answer, lifetime_ms = await authenticator.authenticate(session, token)
+        answer, lifetime_ms = await _authenticate(session, authenticator, token)
     except SaslFailed as failed:
         await _let_wait(broker, began_ms)
         return encode_reply(
@@ -53,11 +53,18 @@ async def handle_token(broker: Broker, session: Session, authenticator: Authenti
     """Check one token that is a frame of its own, as its answer is (SaslHandshake 0). A failure has no answer."""
     began_ms = broker.clock.monotonic_ms()
     try:
-        answer, _ = await authenticator.authenticate(session, token)
+        answer, _ = await _authenticate(session, authenticator, token)
     except SaslFailed as failed:
         await _let_wait(broker, began_ms)
         return Close(f"SaslAuthenticate: {_reason(failed)}")
     return Encoded([_SIZE.pack(len(answer)) + answer])
+
+
+async def _authenticate(session: Session, authenticator: Authenticator, token: bytes) -> tuple[bytes, int]:
+    """Check a token. The session gets the principal of a complete login."""
+    answer, lifetime_ms = await authenticator.authenticate(token)
+    session.principal = authenticator.principal or session.principal
+    return answer, lifetime_ms
 
 
 async def _let_wait(broker: Broker, began_ms: float) -> None:

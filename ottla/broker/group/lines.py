@@ -7,19 +7,29 @@ Source of the lines: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from ottla.broker.group.members import Member
-
-if TYPE_CHECKING:
-    from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.members import Member, Roster
+from ottla.broker.group.states import ClassicGroupState
 
 Line = tuple[str, dict[str, object]]
 
 MOST_NAMED: Final = 5
 
 
-def preparing(group: "ClassicGroup", why: str) -> Line:
+class LoggedGroup(Protocol):
+    """A classic group, as far as log lines name it. Its module imports this one."""
+
+    group_id: str
+    generation: int
+    state: ClassicGroupState
+    roster: Roster
+
+    @property
+    def members(self) -> dict[str, Member]: ...
+
+
+def preparing(group: LoggedGroup, why: str) -> Line:
     text = (
         "Group %(group).100s: preparing to rebalance in state %(state)s with old generation %(generation)d "
         "(reason: %(why)s)"
@@ -27,7 +37,7 @@ def preparing(group: "ClassicGroup", why: str) -> Line:
     return _line(group, text, state=group.state.value, why=why)
 
 
-def describe_generation(group: "ClassicGroup") -> Line:
+def describe_generation(group: LoggedGroup) -> Line:
     return _line(
         group,
         "Group %(group).100s: stabilized generation %(generation)d with %(members)d members",
@@ -35,7 +45,7 @@ def describe_generation(group: "ClassicGroup") -> Line:
     )
 
 
-def describe_assignment(group: "ClassicGroup") -> Line:
+def describe_assignment(group: LoggedGroup) -> Line:
     text = (
         "Group %(group).100s: assignment of generation %(generation)d received from leader %(leader).100s for "
         "%(members)d members, %(static)d of which are static"
@@ -44,20 +54,20 @@ def describe_assignment(group: "ClassicGroup") -> Line:
     return _line(group, text, leader=roster.leader, members=len(group.members), static=len(roster.static))
 
 
-def describe_empty_generation(group: "ClassicGroup") -> Line:
+def describe_empty_generation(group: LoggedGroup) -> Line:
     return _line(group, "Group %(group).100s: generation %(generation)d is empty")
 
 
-def describe_restart(group: "ClassicGroup", member: Member, old_id: str) -> Line:
+def describe_restart(group: LoggedGroup, member: Member, old_id: str) -> Line:
     text = "Group %(group).100s: %(what)s in generation %(generation)d, without a rebalance"
     return _line(group, text, what=describe_replacement(member, old_id))
 
 
-def describe_event(group: "ClassicGroup", what: str) -> Line:
+def describe_event(group: LoggedGroup, what: str) -> Line:
     return _line(group, "Group %(group).100s: %(what)s", what=what)
 
 
-def _line(group: "ClassicGroup", text: str, **values: object) -> Line:
+def _line(group: LoggedGroup, text: str, **values: object) -> Line:
     return text, {
         "group": group.group_id,
         "generation": group.generation,

@@ -15,7 +15,6 @@ from typing import Final
 from ottla.broker.ports.clock import Clock
 from ottla.broker.security.logins import Logins
 from ottla.broker.security.mechanism import SaslFailed, SaslServer
-from ottla.broker.security.session import Session
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -67,6 +66,7 @@ class Authenticator:
         "_server",
         "_state",
         "on_login",
+        "principal",
     )
 
     def __init__(self, mechanisms: Logins, clock: Clock) -> None:
@@ -81,6 +81,8 @@ class Authenticator:
         self._renewed_ms = -AGAIN_MS
         self.on_login: Callable[[], None] | None = None
         """Callback that runs when the first login is complete."""
+        self.principal = ""
+        """The principal of the last complete login."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,8 +155,8 @@ class Authenticator:
         self._state = _State.AUTHENTICATE
         return ErrorCode.NONE, ""
 
-    async def authenticate(self, session: Session, token: bytes) -> tuple[bytes, int]:
-        """Return the answer to the client's token, and the session lifetime in ms.
+    async def authenticate(self, token: bytes) -> tuple[bytes, int]:
+        """Return the answer to the client's token, and the session lifetime in ms. `principal` is set by the last one.
 
         The lifetime is 0 without a limit, and before the login is complete. Raises SaslFailed with the error text for
         the client; the connection must then be closed.
@@ -165,19 +167,19 @@ class Authenticator:
             answer = await server.evaluate(token)
             if not server.complete:
                 return answer, 0
-            self._hold_to_principal(session.principal, server.principal)
+            self._hold_to_principal(server.principal)
         except SaslFailed as failed:
             self._fail()
             raise SaslFailed(failed.reason, failed.message or self._general_sentence) from None
-        return answer, self._complete(session, server)
+        return answer, self._complete(server)
 
-    def _complete(self, session: Session, server: SaslServer) -> int:
+    def _complete(self, server: SaslServer) -> int:
         counts = self._mechanisms.counts
         if self._mechanism:
             counts.logged_in_again += 1
         else:
             counts.logged_in += 1
-        session.principal = server.principal
+        self.principal = server.principal
         self._mechanism = self._requested
         self._state = _State.COMPLETE
         self._server = None
@@ -199,9 +201,9 @@ class Authenticator:
             ends.append(server.expires_at_ms - self._clock.now_ms())
         return max(0, min(ends)) if ends else None
 
-    def _hold_to_principal(self, before: str, after: str) -> None:
-        if self._mechanism and before != after:
-            names = f"{_format_principal(before)}: {_format_principal(after)}"
+    def _hold_to_principal(self, principal: str) -> None:
+        if self.principal and self.principal != principal:
+            names = f"{_format_principal(self.principal)}: {_format_principal(principal)}"
             message = f"Cannot change principals during re-authentication from {names}"
             raise SaslFailed(message, message)
 

@@ -145,7 +145,8 @@ class _Printer:
             click.echo(_snapshot_head(path.name))
 
     def _print_log(self, path: Path) -> tuple[str, str | None, str | None]:
-        from ottla.cli.dump.printing import PrintJob, print_log
+        from ottla.cli.dump.job import PrintJob
+        from ottla.cli.dump.printing import print_log
 
         job = PrintJob(str(path), self._records, self._as_json, self._decoder_for(path))
         found = print_log(job, _base_offset(path), _write, self._progress_of(path))

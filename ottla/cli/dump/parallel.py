@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import iter_runs
 from ottla.broker.ports.side_by_side import follow
+from ottla.cli.dump.job import Found, PrintJob
 from ottla.cli.dump.log import BatchRun
-from ottla.cli.dump.printing import Found, PrintJob
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch_header import BatchHeader
 

@@ -4,41 +4,15 @@ Importing the code for several processes takes longer than printing a small file
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from ottla.cli.dump.decode import Decoder
-from ottla.cli.dump.log import BatchRun, LogDump
+from ottla.cli.dump.job import Found, PrintJob
+from ottla.cli.dump.log import BatchRun
 from ottla.cli.read_only import ReadOnlyFile
 
 SPREAD_FROM_BYTES: Final = 16 << 20
 # One process prints the output of the others. More processes than this would wait for the printing.
 _MOST_PROCESSES: Final = 8
-
-
-class Found(NamedTuple):
-    """Numbers of batches and records of a file, its size, its damage, and a batch that is too large for Ottla."""
-
-    batch_count: int
-    record_count: int
-    size_bytes: int
-    damage: str | None
-    unread: str | None = None
-
-    @property
-    def summary(self) -> str:
-        return f"{self.batch_count} batches, {self.record_count} records, {self.size_bytes} bytes"
-
-
-class PrintJob(NamedTuple):
-    """The file to print and the options. It is sent to other processes."""
-
-    path: str
-    records: bool
-    as_json: bool
-    decoder: Decoder | None
-
-    def of(self, file: ReadOnlyFile) -> LogDump:
-        return LogDump(file, records=self.records, as_json=self.as_json, decoder=self.decoder)
 
 
 def print_log(

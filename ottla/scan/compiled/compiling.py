@@ -15,7 +15,7 @@ from numba.core import event
 from numba.extending import intrinsic
 
 from ottla.scan.compiled.kernel_cache import KernelCache, PlacelessKernelCache
-from ottla.scan.compiled.kernels import report_compilation
+from ottla.scan.compiled.reports import report_compilation
 
 
 def cache_on_disk(function: Callable[..., Any]) -> Any:

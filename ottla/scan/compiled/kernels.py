@@ -9,8 +9,7 @@ import dis
 import functools
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
@@ -30,30 +29,14 @@ PLAIN_BYTES = 4 * 1024 * 1024
 
 
 class _Process:
-    """State of this process: number of bytes to read, and the function to call when a kernel is compiled."""
+    """The number of bytes that this process is to read."""
 
     expected_bytes = 0
-    on_compile: Callable[[], None] | None = None
 
 
 def expect(size_bytes: int) -> None:
     """Announce bytes that kernels will read. Beyond a total of PLAIN_BYTES it pays to compile them."""
     _Process.expected_bytes += size_bytes
-
-
-@contextmanager
-def report_compiling(on_compile: Callable[[], None]) -> Iterator[None]:
-    """Call `on_compile` when a kernel is compiled, not when it is loaded."""
-    before, _Process.on_compile = _Process.on_compile, on_compile
-    try:
-        yield
-    finally:
-        _Process.on_compile = before
-
-
-def report_compilation() -> None:
-    if _Process.on_compile is not None:
-        _Process.on_compile()
 
 
 class Callee:

@@ -43,7 +43,10 @@ class FindingsReader(ViewReader):
 
     def _request(self) -> "Request":
         """Return the request for an audit now. Raises OptionError."""
+        from ottla.audit.request import request_of
+
         try:
-            return selection_of(self.options.paths, self.options.audited).request(time.time_ns() // 1_000_000)
+            selection = selection_of(self.options.paths, self.options.audited)
+            return request_of(selection, time.time_ns() // 1_000_000)
         except BadArgument as error:
             raise OptionError(f"the view {self.view} takes the options of ottla audit; {error}") from None

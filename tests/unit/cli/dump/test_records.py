@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ottla.cli.dump.job import PrintJob
 from ottla.cli.dump.plain import plain_text
-from ottla.cli.dump.printing import SPREAD_FROM_BYTES, PrintJob, print_log
+from ottla.cli.dump.printing import SPREAD_FROM_BYTES, print_log
 from ottla.printable import printable
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, read_header, set_append_time
