@@ -54,7 +54,7 @@ _OFFSET: Final = an_object(
 _GROUP: Final = an_object(
     {
         "group_id": TEXT,
-        "state": {**TEXT, "description": "Kafka's name: Stable, Empty, ..."},
+        "state": {**TEXT, "description": "Kafka's name: Stable, Empty, Reconciling, ..."},
         "protocol_type": TEXT,
         "members": a_list(_MEMBER),
         "members_left_out": NUMBER,
