@@ -69,7 +69,10 @@ def _of_consumer_members():
             yield Cell(K.CONSUMER_GROUP_HEARTBEAT, version, beat | added, right, _error, *answers, grants=(other,))
     joining = beat | {"group_id": CONSUMER_GROUP, "member_epoch": 0, "subscribed_topic_regex": None}
     describe_group = Right(Op.DESCRIBE, Type.GROUP, CONSUMER_GROUP)
-    for right, other, denied in ((describe_group, DESCRIBE_TOPIC, no_group), (DESCRIBE_TOPIC, describe_group, no_topic)):
+    for right, other, denied in (
+        (describe_group, DESCRIBE_TOPIC, no_group),
+        (DESCRIBE_TOPIC, describe_group, no_topic),
+    ):
         yield Cell(
             K.CONSUMER_GROUP_DESCRIBE,
             1,
