@@ -54,7 +54,7 @@ _OFFSET: Final = an_object(
 _GROUP: Final = an_object(
     {
         "group_id": TEXT,
-        "state": {**TEXT, "description": "Kafka's name: Stable, Empty, ..."},
+        "state": {**TEXT, "description": "Kafka's name: Stable, Empty, Reconciling, ..."},
         "protocol_type": TEXT,
         "members": a_list(_MEMBER),
         "members_left_out": NUMBER,
@@ -127,7 +127,7 @@ def _member(broker: Broker, member: Member | ConsumerGroupMember) -> dict[str, A
     if isinstance(member, Member):
         client_id, assignment = member.client_id, _decode_assignment(member.assignment, MOST_ASSIGNED)
     else:
-        client_id, assignment = member.metadata.client_id, _named(broker, member.current.assigned)
+        client_id, assignment = member.metadata.client_id, _list_partitions(broker, member.current.assigned)
     return {
         "member_id": shorten(member.member_id),
         "client_id": shorten(client_id),
@@ -135,7 +135,7 @@ def _member(broker: Broker, member: Member | ConsumerGroupMember) -> dict[str, A
     }
 
 
-def _named(broker: Broker, assigned: OwnedPartitions) -> list[tuple[str, tuple[int, ...]]]:
+def _list_partitions(broker: Broker, assigned: OwnedPartitions) -> list[tuple[str, tuple[int, ...]]]:
     """Return (topic, partitions) of a member of the consumer protocol, at most `MOST_ASSIGNED` of each."""
     topics = broker.cluster.topics_by_id
     known = ((topics[topic_id].name, indexes) for topic_id, indexes in assigned.items() if topic_id in topics)

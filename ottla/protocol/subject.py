@@ -10,7 +10,7 @@ from ottla.protocol.requests.structs import structs
 
 _GROUPS, _TRANSACTIONS = 0, 1  # key types of FindCoordinator
 _IDS: Final = frozenset({"transactional_id", "v3_and_below_transactional_id", "transactional_ids"})
-_GROUP_IDS: Final = frozenset({"group_id", "groups_names"})
+_GROUP_IDS: Final = frozenset({"group_id", "group_ids", "groups_names"})
 _TOPIC_NAMES: Final = ("name", "topic")
 _PARTITION_ARRAYS: Final = ("partitions", "partition_data", "partition_indexes")
 _PARTITION_NUMBERS: Final = ("partition_index", "partition", "index")

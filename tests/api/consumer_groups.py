@@ -57,7 +57,7 @@ class GroupBroker(MemoryBroker):
         return {"topic_id": topic_id, "partitions": [*partitions]}
 
 
-def given(reply):
+def read_assignment(reply):
     """Return (error, epoch, partitions of the answer; None: unchanged)."""
     assigned = reply.assignment
     partitions = (

@@ -8,7 +8,7 @@ from ottla.protocol.errors import ErrorCode as E
 from tests.memory_broker import MemoryBroker
 
 CLIENT = {"client_software_name": "kafka-python", "client_software_version": "3.0.12"}
-LEVELS = {"metadata.version": 30, "transaction.version": 2}
+LEVELS = {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,9 @@ def test_served_versions_are_listed_and_produce_is_from_version_0(broker, versio
 def test_features_whose_lowest_level_is_0_are_listed_from_version_4_on(broker, version, supported):
     reply = broker.call(K.API_VERSIONS, version, **CLIENT)
     listed = {row.name: (row.min_version, row.max_version) for row in reply.supported_features}
-    assert listed == (supported or {"metadata.version": (7, 30), "transaction.version": (0, 2)})
+    assert listed == (
+        supported or {"metadata.version": (7, 30), "transaction.version": (0, 2), "group.version": (0, 1)}
+    )
     levels = {row.name: (row.min_version_level, row.max_version_level) for row in reply.finalized_features}
     assert levels == {name: (level, level) for name, level in LEVELS.items()}
 
@@ -39,7 +41,7 @@ def test_a_changed_feature_level_raises_the_features_epoch():
     update = {"feature": "transaction.version", "max_version_level": 0, "upgrade_type": 2}
     assert broker.call(K.UPDATE_FEATURES, 1, feature_updates=[update]).error_code == E.NONE
     after = broker.call(K.API_VERSIONS, 3, **CLIENT)
-    assert [row.name for row in after.finalized_features] == ["metadata.version"]
+    assert [row.name for row in after.finalized_features] == ["metadata.version", "group.version"]
     assert after.finalized_features_epoch > before.finalized_features_epoch >= 0
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.consumer_groups import INTERVAL_MS, GroupBroker, Member, given
+from tests.api.consumer_groups import INTERVAL_MS, GroupBroker, Member, read_assignment
 
 
 @pytest.fixture
@@ -12,47 +12,47 @@ def broker():
     return GroupBroker(group_initial_rebalance_delay_ms=0)
 
 
-def refused(reply):
+def error_of(reply):
     return E(reply.error_code)
 
 
 def test_members_share_the_partitions_of_a_topic_without_owning_one_twice(broker):
     m1, m2 = Member(broker, "m1"), Member(broker, "m2")
     reply = m1.join()
-    assert given(reply) == (E.NONE, 2, [0, 1, 2, 3])
+    assert read_assignment(reply) == (E.NONE, 2, [0, 1, 2, 3])
     assert reply.heartbeat_interval_ms == 5_000
-    assert given(m2.join()) == (E.NONE, 2, [])
-    assert given(m1.beat(2)) == (E.NONE, 2, None)
+    assert read_assignment(m2.join()) == (E.NONE, 2, [])
+    assert read_assignment(m1.beat(2)) == (E.NONE, 2, None)
     broker.advance(INTERVAL_MS + 200)
-    epoch, kept = given(m1.beat(2))[1:]
+    epoch, kept = read_assignment(m1.beat(2))[1:]
     assert (epoch, len(kept)) == (2, 2)
-    assert given(m2.beat(2)) == (E.NONE, 3, None)
-    assert given(m1.beat(2)) == (E.NONE, 2, None)
-    assert given(m1.beat(2, kept)) == (E.NONE, 3, None)
-    assert given(m1.beat(2, kept)) == (E.NONE, 3, None)
-    assert refused(m1.beat(2)) is E.FENCED_MEMBER_EPOCH
-    assert refused(m1.beat(1)) is refused(m1.beat(12)) is E.FENCED_MEMBER_EPOCH
-    assert refused(Member(broker, "zz").beat(3)) is E.UNKNOWN_MEMBER_ID
+    assert read_assignment(m2.beat(2)) == (E.NONE, 3, None)
+    assert read_assignment(m1.beat(2)) == (E.NONE, 2, None)
+    assert read_assignment(m1.beat(2, kept)) == (E.NONE, 3, None)
+    assert read_assignment(m1.beat(2, kept)) == (E.NONE, 3, None)
+    assert error_of(m1.beat(2)) is E.FENCED_MEMBER_EPOCH
+    assert error_of(m1.beat(1)) is error_of(m1.beat(12)) is E.FENCED_MEMBER_EPOCH
+    assert error_of(Member(broker, "zz").beat(3)) is E.UNKNOWN_MEMBER_ID
     full = m1.beat(3, kept, rebalance_timeout_ms=5_000, subscribed_topic_names=["t"])
-    assert given(full) == (E.NONE, 3, kept)
-    rest = given(m2.beat(3, []))[2]
+    assert read_assignment(full) == (E.NONE, 3, kept)
+    rest = read_assignment(m2.beat(3, []))[2]
     assert sorted([*kept, *rest]) == [0, 1, 2, 3]
     left = m1.beat(-1)
     assert (left.member_epoch, left.heartbeat_interval_ms) == (-1, 0)
-    assert refused(m1.beat(-1)) is E.UNKNOWN_MEMBER_ID
+    assert error_of(m1.beat(-1)) is E.UNKNOWN_MEMBER_ID
 
 
 def test_static_member_takes_over_the_partitions_of_the_member_that_left_for_a_while(broker):
     s1 = Member(broker, "s1", instance_id="i")
-    assert given(s1.join()) == (E.NONE, 2, [0, 1, 2, 3])
-    assert refused(s1.join()) is E.UNRELEASED_INSTANCE_ID
+    assert read_assignment(s1.join()) == (E.NONE, 2, [0, 1, 2, 3])
+    assert error_of(s1.join()) is E.UNRELEASED_INSTANCE_ID
     s2 = Member(broker, "s2", instance_id="i")
-    assert refused(s2.join()) is E.UNRELEASED_INSTANCE_ID
-    assert refused(s2.beat(2)) is E.FENCED_INSTANCE_ID
-    assert refused(Member(broker, "s2", instance_id="j").beat(2)) is E.UNKNOWN_MEMBER_ID
+    assert error_of(s2.join()) is E.UNRELEASED_INSTANCE_ID
+    assert error_of(s2.beat(2)) is E.FENCED_INSTANCE_ID
+    assert error_of(Member(broker, "s2", instance_id="j").beat(2)) is E.UNKNOWN_MEMBER_ID
     assert s1.beat(-2).member_epoch == -2
-    assert given(s2.join()) == (E.NONE, 2, [0, 1, 2, 3])
-    assert refused(s1.beat(2)) is E.FENCED_INSTANCE_ID
+    assert read_assignment(s2.join()) == (E.NONE, 2, [0, 1, 2, 3])
+    assert error_of(s1.beat(2)) is E.FENCED_INSTANCE_ID
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_static_member_takes_over_the_partitions_of_the_member_that_left_for_a_w
 )
 def test_invalid_heartbeat_is_refused_and_creates_nothing(broker, fields, error):
     reply = Member(broker, "m").join(**fields)
-    assert refused(reply) is error
+    assert error_of(reply) is error
     assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, reply.assignment) == (None, 0, 0, None)
     assert broker.call(K.LIST_GROUPS, 4, states_filter=[]).groups == []
 
@@ -88,10 +88,10 @@ def test_version_0_gives_a_member_its_id(broker):
 
 def test_member_without_topics_has_no_partitions_until_its_topic_exists(broker):
     m = Member(broker, "m")
-    assert given(m.join(["later"])) == (E.NONE, 2, [])
+    assert read_assignment(m.join(["later"])) == (E.NONE, 2, [])
     broker.create_topic("later", 2)
     broker.advance(INTERVAL_MS + 200)
-    assert given(m.beat(2, [])) == (E.NONE, 3, [0, 1])
+    assert read_assignment(m.beat(2, [])) == (E.NONE, 3, [0, 1])
 
 
 def test_silent_member_is_removed_after_its_session(broker):
@@ -100,8 +100,8 @@ def test_silent_member_is_removed_after_its_session(broker):
     broker.advance(30_000.0)
     m2.join()
     broker.advance(20_000.0)
-    assert refused(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
-    assert given(m2.beat(3, []))[1:] == (4, [0, 1, 2, 3])
+    assert error_of(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
+    assert read_assignment(m2.beat(3, []))[1:] == (4, [0, 1, 2, 3])
 
 
 def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_time(broker):
@@ -109,12 +109,12 @@ def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_time(broker
     m1.join()
     broker.advance(INTERVAL_MS + 200)
     m2.join()
-    assert len(given(m1.beat(2))[2]) == 2
+    assert len(read_assignment(m1.beat(2))[2]) == 2
     for _ in range(3):
         broker.advance(2_000.0)
         m1.beat(2)
-    assert refused(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
-    assert given(m2.beat(3, []))[2] == [0, 1, 2, 3]
+    assert error_of(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
+    assert read_assignment(m2.beat(3, []))[2] == [0, 1, 2, 3]
 
 
 def test_group_is_the_same_after_a_restart(broker):
@@ -127,4 +127,4 @@ def test_group_is_the_same_after_a_restart(broker):
     after = broker.call(K.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"], include_authorized_operations=False)
     assert repr(before) == repr(after)
     assert after.groups[0].group_state == "Reconciling"
-    assert len(given(m1.beat(2))[2]) == 2
+    assert len(read_assignment(m1.beat(2))[2]) == 2

@@ -1,10 +1,10 @@
-"""What other group APIs answer about a group of the consumer protocol, and what it does to commits and fetches."""
+"""Answers of the other group APIs about a group of the consumer protocol, and its commits and fetches."""
 
 import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.consumer_groups import INTERVAL_MS, GroupBroker, Member, given
+from tests.api.consumer_groups import INTERVAL_MS, GroupBroker, Member, read_assignment
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_commit_of_an_earlier_epoch_counts_for_partitions_that_the_member_has_ha
     m1.join()
     broker.advance(INTERVAL_MS + 200)
     m2.join()
-    kept = given(m1.beat(2))[2]
-    assert given(m1.beat(2, kept))[1] == 3
+    kept = read_assignment(m1.beat(2))[2]
+    assert read_assignment(m1.beat(2, kept))[1] == 3
     lost = [index for index in range(4) if index not in kept]
     assert commit(broker, 2, "m1", partitions=kept) == [E.NONE] * 2
     assert commit(broker, 2, "m1", partitions=[kept[0], lost[0]]) == [E.STALE_MEMBER_EPOCH] * 2
@@ -129,7 +129,7 @@ def test_group_is_deleted_when_its_members_have_left(broker):
     assert describe(broker).error_code == E.GROUP_ID_NOT_FOUND
     broker.restart()
     assert describe(broker).error_code == E.GROUP_ID_NOT_FOUND
-    assert given(m.join()) == (E.NONE, 2, [0, 1, 2, 3])
+    assert read_assignment(m.join()) == (E.NONE, 2, [0, 1, 2, 3])
 
 
 def test_offsets_of_a_topic_to_which_the_group_subscribes_are_not_deleted(broker):

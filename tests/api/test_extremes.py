@@ -8,6 +8,7 @@ import struct
 from contextlib import suppress
 from functools import partial
 from random import Random
+from uuid import UUID
 
 import pytest
 
@@ -54,8 +55,12 @@ BODIES = {
         "member_epoch": 0,
         "instance_id": "i",
         "rack_id": "r",
-    }
-    | {"subscribed_topic_names": ["t"], "server_assignor": "uniform"},
+        "rebalance_timeout_ms": 5_000,
+        "subscribed_topic_names": ["t"],
+        "server_assignor": "uniform",
+        "topic_partitions": [],
+    },
+    K.CONSUMER_GROUP_DESCRIBE: {"group_ids": ["g"], "include_authorized_operations": True},
     K.LEAVE_GROUP: {"group_id": "g", "member_id": "m", "members": [{"member_id": "m", "group_instance_id": "i"}]},
     K.OFFSET_COMMIT: {"group_id": "g", "generation_id_or_member_epoch": -1, "retention_time_ms": 5, "topics": [PLACE]},
     K.OFFSET_FETCH: {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
@@ -109,7 +114,7 @@ def mutants(message_class, version, body):
     """Yield (description of the change, changed body)."""
     for name, value in body.items():
         field = message_class.fields.get(name)
-        if field is None or not field.for_version_q(version):
+        if field is None or not field.for_version_q(version) or value == []:
             continue
         if isinstance(value, list) and isinstance(value[0], dict):
             for what, changed in mutants(field.data_class, version, value[0]):
@@ -202,6 +207,19 @@ def test_extreme_values_raise_no_exception_and_harm_no_other_client(player, capl
         player.check()
         broken = [record for record in caplog.records if record.exc_info]
         assert not broken and not player.life.bugs, f"{what}: {broken[0].getMessage()}"
+
+
+@pytest.mark.parametrize("partition", [-(2**31), -1, 1, 2**31 - 1])
+@pytest.mark.parametrize("topic", ["known", "unknown"])
+def test_member_that_owns_partitions_that_do_not_exist_gets_its_own(player, topic, partition):
+    joined = player.ask(K.CONSUMER_GROUP_HEARTBEAT, 1, BODIES[K.CONSUMER_GROUP_HEARTBEAT])
+    (assigned,) = joined.assignment.topic_partitions
+    owned = {"topic_id": assigned.topic_id if topic == "known" else UUID(int=7), "partitions": [partition] * 3}
+    given = {"member_epoch": joined.member_epoch, "topic_partitions": [owned]}
+    reply = player.ask(K.CONSUMER_GROUP_HEARTBEAT, 1, {**BODIES[K.CONSUMER_GROUP_HEARTBEAT], **given})
+    assert (reply.error_code, reply.assignment) == (0, joined.assignment)
+    player.check()
+    assert not player.life.bugs
 
 
 @pytest.mark.parametrize("length", [32_730, 32_731, 32_767])

@@ -7,7 +7,7 @@ from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import coordinating
 from tests.memory_broker import MemoryBroker
 
-TV, MV = "transaction.version", "metadata.version"
+TV, MV, GV = "transaction.version", "metadata.version", "group.version"
 UP, SAFE, UNSAFE = 1, 2, 3
 
 
@@ -34,7 +34,7 @@ def levels(broker):
 def test_a_level_changes_and_is_returned_up_to_version_1(broker, version, level, kind):
     told = [(TV, 0, "NONE")] if version <= 1 else []
     assert update(broker, version, (TV, level, kind)) == (E.NONE, False, told)
-    assert levels(broker) == {MV: 30} | ({TV: level} if level else {})
+    assert levels(broker) == {MV: 30, GV: 1} | ({TV: level} if level else {})
 
 
 def test_version_0_can_only_upgrade(broker):
@@ -58,7 +58,7 @@ def test_version_0_can_only_upgrade(broker):
 def test_an_invalid_update_keeps_all_features_unchanged(broker, version, rows):
     broker.mark()
     assert update(broker, version, *rows) == (E.INVALID_UPDATE_VERSION, True, [])
-    assert levels(broker) == {MV: 30, TV: 2} and not broker.has_changed()
+    assert levels(broker) == {MV: 30, TV: 2, GV: 1} and not broker.has_changed()
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -93,4 +93,4 @@ def test_a_level_is_in_force_when_it_is_on_the_device(flushing):
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_broker_begins_with_the_level_of_its_option(level):
     broker = coordinating(transaction_version=level) if level else MemoryBroker(transaction_version=0)
-    assert levels(broker) == {MV: 30} | ({TV: level} if level else {})
+    assert levels(broker) == {MV: 30, GV: 1} | ({TV: level} if level else {})

@@ -13,6 +13,7 @@ DELETE_GROUP = Right(Op.DELETE, Type.GROUP, GROUP)
 READ_TOPIC = Right(Op.READ, Type.TOPIC, TOPIC)
 DESCRIBE_TOPIC = Right(Op.DESCRIBE, Type.TOPIC, TOPIC)
 DESCRIBE_CLUSTER = Right(Op.DESCRIBE, Type.CLUSTER, CLUSTER_NAME)
+CONSUMER_GROUP = "group-of-consumers"
 NOBODY = {"group_id": GROUP, "generation_id": 1, "member_id": "nobody"}
 """A client that the authorizer allows is no member, so nothing changes."""
 
@@ -46,6 +47,49 @@ def _of_members():
     answers = (E.NONE, [E.UNKNOWN_MEMBER_ID]), (E.GROUP_AUTHORIZATION_FAILED, [])
     for version in (3, 5):
         yield Cell(K.LEAVE_GROUP, version, left, READ_GROUP, _who_left, *answers)
+
+
+def _of_consumer_members():
+    """Yield cells of groups of the consumer protocol. The group of the other cells is not one."""
+    beat = {
+        "group_id": GROUP,
+        "member_id": "nobody",
+        "member_epoch": 1,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout_ms": 10_000,
+        "subscribed_topic_names": [TOPIC],
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+    no_group, no_topic = E.GROUP_AUTHORIZATION_FAILED, E.TOPIC_AUTHORIZATION_FAILED
+    for version, added in ((0, {}), (1, {"subscribed_topic_regex": None})):
+        for right, other, denied in ((READ_GROUP, DESCRIBE_TOPIC, no_group), (DESCRIBE_TOPIC, READ_GROUP, no_topic)):
+            answers = E.GROUP_ID_NOT_FOUND, denied
+            yield Cell(K.CONSUMER_GROUP_HEARTBEAT, version, beat | added, right, _error, *answers, grants=(other,))
+    joining = beat | {"group_id": CONSUMER_GROUP, "member_epoch": 0, "subscribed_topic_regex": None}
+    describe_group = Right(Op.DESCRIBE, Type.GROUP, CONSUMER_GROUP)
+    for right, other, denied in (
+        (describe_group, DESCRIBE_TOPIC, no_group),
+        (DESCRIBE_TOPIC, describe_group, no_topic),
+    ):
+        yield Cell(
+            K.CONSUMER_GROUP_DESCRIBE,
+            1,
+            {"group_ids": [CONSUMER_GROUP], "include_authorized_operations": True},
+            right,
+            _read_members,
+            (E.NONE, ["nobody"], True),
+            (denied, [], False),
+            grants=(other,),
+            before=(K.CONSUMER_GROUP_HEARTBEAT, 1, joining),
+        )
+
+
+def _read_members(reply):
+    (group,) = reply.groups
+    members = [member.member_id for member in group.members]
+    return E(group.error_code), members, bool(group.authorized_operations >> Op.DESCRIBE & 1)
 
 
 def _who_left(reply):
@@ -93,7 +137,8 @@ def _fetches(version, *, everything=False):
     asked = None if everything else [{"name": TOPIC, "partition_indexes": [0]}]
     fields = {"group_id": GROUP, "topics": asked}
     if version >= 8:
-        fields = {"groups": [fields]}
+        named = {"member_id": None, "member_epoch": -1} if version >= 9 else {}
+        fields = {"groups": [fields | named]}
     if version >= 7:
         fields["require_stable"] = False
     about = "of all topics" if everything else ""
@@ -124,7 +169,7 @@ def _is_listed(reply):
 
 
 def _lists(version):
-    fields = {"states_filter": []} if version >= 4 else {}
+    fields = {"states_filter": [], "types_filter": []} if version >= 5 else {}
     for right, other in ((DESCRIBE_GROUP, DESCRIBE_CLUSTER), (DESCRIBE_CLUSTER, DESCRIBE_GROUP)):
         answers = (E.NONE, True), (E.NONE, False)
         yield Cell(K.LIST_GROUPS, version, fields, right, _is_listed, *answers, instead=(other,))
@@ -142,11 +187,12 @@ def _deletes(version):
 
 CELLS = (
     *_of_members(),
+    *_of_consumer_members(),
     *(cell for version in (2, 6, 9) for cell in _commits(version)),
-    *(cell for version in (1, 2, 7, 8) for cell in _fetches(version)),
+    *(cell for version in (1, 2, 7, 9) for cell in _fetches(version)),
     *(cell for version in (2, 8) for cell in _fetches(version, everything=True)),
     *_deletes_offsets(),
-    *map(_describes, (0, 3, 5)),
-    *(cell for version in (0, 4) for cell in _lists(version)),
+    *map(_describes, (0, 3, 6)),
+    *(cell for version in (0, 5) for cell in _lists(version)),
     *map(_deletes, (0, 2)),
 )

@@ -8,8 +8,8 @@ from ottla.protocol.errors import NO_ERROR
 from tests.authorization.cells import CELLS
 from tests.authorization.guarded_broker import GuardedBroker
 
-WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "ConsumerGroupHeartbeat"}
-"""APIs that every connected client may use, and APIs that are refused to all."""
+WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+"""APIs that every connected client may use."""
 OF_ANOTHER_ERROR = {("InitProducerId", "WRITE", "TOPIC")}
 """Needs that can replace a right to the cluster."""
 

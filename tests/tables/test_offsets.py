@@ -6,6 +6,7 @@ import pytest
 
 from lab.metadata import create_internal_topic
 from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.consumer.decisions import Heartbeat
 from ottla.broker.group.members import Caller
 from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol.batch import build_batch
@@ -240,6 +241,43 @@ def test_a_member_may_commit_during_a_rebalance(row, groups):
     member = with_group(groups, state)
     assert commit(groups, Caller("g", 1, member)) == [E.NONE]
     assert is_pending(groups)
+
+
+@pytest.fixture
+def consumers(client):
+    """Return the offsets of a coordinator whose group g has the member m of the consumer protocol, in epoch 3.
+
+    The member owns partition 0 of `ledger` since epoch 2.
+    """
+    groups = client.parts.groups
+
+    def beat(member_id, epoch, topics):
+        asked = Heartbeat("g", member_id, epoch, None, None, 60_000, topics, None, None, {}, "client", "/127.0.0.1")
+        return client.parts.ask(groups.consumer_groups.heartbeat(asked)).member_epoch
+
+    assert beat("m", 0, ("ledger",)) == 2
+    beat("of another topic", 0, ("nowhere",))
+    client.parts.clock.advance(5_000)
+    assert beat("m", 2, ("ledger",)) == 3
+    return groups.offsets
+
+
+# who commits to a group of the consumer protocol, the answer
+CONSUMERS = [
+    ("OFFSET-14 of the consumer protocol", Caller("g", 3, "m"), E.NONE),
+    ("OFFSET-16", NOBODY, E.NONE),
+    ("OFFSET-17 before it owned the partition", Caller("g", 1, "m"), E.ILLEGAL_GENERATION),
+    ("OFFSET-17 of the future", Caller("g", 4, "m"), E.ILLEGAL_GENERATION),
+    ("OFFSET-27", Caller("g", 2, "m"), E.NONE),
+]
+
+
+@rows(CONSUMERS)
+def test_commit_in_a_transaction_to_a_group_of_the_consumer_protocol(case, consumers):
+    _, caller, error = case
+    assert consumers.commit(caller, [CommitRow("ledger", 0, 5, 3, "m")], PRODUCER) == [error]
+    _, found = consumers.of_group("g")
+    assert found.is_unstable(("ledger", 0)) is (error is E.NONE)
 
 
 @row("OFFSET-18")

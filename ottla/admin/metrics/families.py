@@ -137,11 +137,18 @@ LOGINS: Final = {
     ),
 }
 """By the field of `LoginCounts`."""
-GROUP_COUNT: Final = _gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups.")
+GROUP_COUNT: Final = _gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Classic groups.")
 GROUP_COUNTS: Final = {
-    state: _gauge(f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.lower()}", f"Groups that are {state}.")
+    state: _gauge(
+        f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.lower()}", f"Classic groups that are {state}."
+    )
     for state in ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 }
+_COORDINATOR: Final = "kafka_server_group_coordinator_metrics"
+COUNT_BY_PROTOCOL: Final = _gauge(f"{_COORDINATOR}_group_count", "Groups of the protocol.", "protocol")
+CONSUMER_GROUP_COUNT: Final = _gauge(
+    f"{_COORDINATOR}_consumer_group_count", "Groups of the consumer protocol in the state.", "state"
+)
 REQUESTS: Final = _twice(
     "kafka_network_requestmetrics_requests", "Requests. A Fetch is counted as FetchConsumer too.", "request", "version"
 )

@@ -9,6 +9,7 @@ from ottla.admin.metrics import families as f
 from ottla.admin.metrics.exposition import Exposition, Family, Labels, labels
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US, ROW_US
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.log.partition import Partition
 from ottla.protocol.values import TopicPartition
@@ -33,6 +34,8 @@ class Groups:
         self.left_out = 0
         self.offsets_left_out = 0
         self._states: Counter[str] = Counter()
+        """Of classic groups."""
+        self._consumer_states: Counter[str] = Counter()
         self._members: list[tuple[Labels, int]] = []
         self._offsets: list[_Offset] = []
         self._sums: dict[tuple[str, str], tuple[int, int]] = {}
@@ -45,7 +48,8 @@ class Groups:
         for metadata in groups:
             await turns.spend(ROW_US)
             group = metadata.group
-            self._states[group.state.value] += 1
+            states = self._consumer_states if isinstance(group, ConsumerGroup) else self._states
+            states[group.state.value] += 1
             if len(self._members) >= MOST_GROUPS or len(group.group_id) > MOST_NAME_CHARS:
                 self.left_out += 1
                 continue
@@ -79,6 +83,10 @@ class Groups:
         await page.write_one(f.GROUP_COUNT, self._states.total())
         for state, family in f.GROUP_COUNTS.items():
             await page.write_one(family, self._states[state])
+        by_protocol = {"classic": self._states.total(), "consumer": self._consumer_states.total()}
+        await page.write(f.COUNT_BY_PROTOCOL, ((labels(protocol=name), count) for name, count in by_protocol.items()))
+        by_state = ((labels(state=each.value), self._consumer_states[each.value]) for each in ConsumerGroupState)
+        await page.write(f.CONSUMER_GROUP_COUNT, by_state)
         await page.write(f.GROUP_MEMBERS, self._members)
         await self._each(page, f.GROUP_OFFSET, lambda offset: offset.committed)
         await self._each(page, f.GROUP_LAG, lambda offset: offset.lag)

@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for group_id in dict.fromkeys(request.body.group_ids):
-        group, refused = _find(broker, request, group_id)
+        group, refused = _find_group(broker, request, group_id)
         if group is not None and await find_denials(broker, request, DESCRIBE_TOPIC, _topics_of(broker, group)):
             group, refused = None, (DESCRIBE_TOPIC.error, _NOT_DESCRIBED)
         if group is None:
@@ -40,7 +40,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 _NOT_DESCRIBED: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def _find(broker: Broker, request: Request, group_id: str) -> tuple[ConsumerGroup | None, _Refused]:
+def _find_group(broker: Broker, request: Request, group_id: str) -> tuple[ConsumerGroup | None, _Refused]:
     if not broker.groups.consumer_groups.is_enabled:
         return None, (ErrorCode.UNSUPPORTED_VERSION, None)
     if not broker.may(request, DESCRIBE_GROUP, group_id):
@@ -109,8 +109,8 @@ def _member_fields(broker: Broker, group: ConsumerGroup, member: ConsumerGroupMe
         metadata.client_host,
         metadata.topic_names,
         metadata.topic_regex,
-        (_named(broker, owned),),
-        (_named(broker, group.targets.get(member.member_id, {})),),
+        (_list_partitions(broker, owned),),
+        (_list_partitions(broker, group.targets.get(member.member_id, {})),),
     ]
     return [*fields, _CONSUMER if metadata.classic is None else _CLASSIC] if with_type else fields
 
@@ -119,7 +119,7 @@ def _merge(assigned: OwnedPartitions, pending: OwnedPartitions) -> Assignment:
     return {topic_id: (*assigned.get(topic_id, ()), *pending.get(topic_id, ())) for topic_id in {**assigned, **pending}}
 
 
-def _named(broker: Broker, assignment: Mapping[bytes, tuple[int, ...]]) -> list[tuple[bytes, str, list[int]]]:
+def _list_partitions(broker: Broker, assignment: Mapping[bytes, tuple[int, ...]]) -> list[tuple[bytes, str, list[int]]]:
     """Return the partitions by topic, with its name. Topics that are gone are left out."""
     topics = broker.cluster.topics_by_id
     return [

@@ -1,9 +1,9 @@
 """ConsumerGroupHeartbeat 0-1: a member joins, stays in, or leaves a group of the consumer protocol. free
 
 Version notes: 1 adds regular expressions, which are not served yet, and demands a member id from the client (KIP-1082).
-The topics that it names must exist for nobody: it gets partitions when they do. As in Kafka the API is listed also
-where the protocol is off (`group.version` 0, or `group.coordinator.rebalance.protocols` without `consumer`), and
-answers UNSUPPORTED_VERSION then.
+A topic that a member names may not exist yet: the member gets its partitions when it does. As in Kafka the API is
+listed also where the protocol is off (`group.version` 0, or `group.coordinator.rebalance.protocols` without
+`consumer`), and answers UNSUPPORTED_VERSION then.
 """
 
 import base64
@@ -109,7 +109,7 @@ def _heartbeat(request: Request) -> Heartbeat:
         topic_names=None if names is None else tuple(names),
         topic_regex=body.subscribed_topic_regex if version >= 1 else None,
         server_assignor=body.server_assignor,
-        owned=None if body.topic_partitions is None else _owned(body.topic_partitions),
+        owned=None if body.topic_partitions is None else _read_topics(body.topic_partitions),
         client_id=request.client_id,
         client_host=f"/{request.session.host}",
     )
@@ -120,7 +120,7 @@ def _random_id(value: UUID) -> str:
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
-def _owned(topics: Any) -> Assignment:
+def _read_topics(topics: Any) -> Assignment:
     owned: dict[bytes, tuple[int, ...]] = {}
     for topic in topics:
         topic_id = b"\0" * 16 if topic.topic_id is None else topic.topic_id.bytes

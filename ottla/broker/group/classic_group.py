@@ -4,8 +4,7 @@ Every method takes the time as an argument and returns an `Outcome`: replies to 
 Membership between two generations is in memory only and changes at once. Only `on_logged` changes the state that the
 group's last record (`value`) holds, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
 
-Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of Kafka
-4.3.1.
+Source: `GroupMetadataManager` (classicGroup...), `ClassicGroup` of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,22 +12,19 @@ from dataclasses import replace
 from typing import Final
 
 from ottla.broker.group import lines
-from ottla.broker.group.members import Member, Moment, Protocols, Roster, Timeouts
+from ottla.broker.group.members import NEVER_MS, NEW_MEMBER_TIMEOUT_MS, Member, Moment, Protocols, Roster, Timeouts
 from ottla.broker.group.replies import Assigned, Emptied, JoinReply, Outcome, Restarted, Step, SyncReply
 from ottla.broker.group.states import ClassicGroupState, check_transition
 from ottla.broker.group.subscriptions import Subscriptions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.offsets_records import GroupValue
 
-# A new member cannot send heartbeats before it knows its id, and a parked JoinGroup hides that its client is gone.
-NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 # When no member has joined, the members' own timeout delays the rebalance again. It may be 0.
 LEAST_PUT_OFF_MS: Final = 100
 MAX_GENERATION: Final = 0x7FFFFFFF
 CONSUMERS: Final = "consumer"
 # Member ids that were assigned and not used yet; the bound is for clients that only ask for ids.
 MOST_RESERVED: Final = 1_000
-NEVER_MS: Final = float("inf")
 
 
 class ClassicGroup:

@@ -15,13 +15,13 @@ from ottla.broker.config import Config
 from ottla.broker.coordinator.periodic import Periodic
 from ottla.broker.costs import ROW_US
 from ottla.broker.deadline import Deadline
-from ottla.broker.group.classic_group import NEVER_MS, ClassicGroup
+from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.coordinator import ConsumerGroups
 from ottla.broker.group.deleted_topics import DeletedTopics
 from ottla.broker.group.deletion import GroupDeletion
-from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
+from ottla.broker.group.members import NEVER_MS, Caller, Member, Moment, Protocols, Timeouts
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offset_expiration import OffsetExpiration
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
@@ -271,7 +271,7 @@ class GroupCoordinator:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
         self._turns.charge(ROW_US * len(who))
         if isinstance(metadata.group, ConsumerGroup):
-            return await self.consumer_groups.leave(metadata.group, who)
+            return await self.consumer_groups.remove_members(metadata.group, who)
         errors, outcome = metadata.group.leave(who, self._now(), client_reason)
         self._follow(metadata, outcome)
         return ErrorCode.NONE, errors

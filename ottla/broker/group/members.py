@@ -6,10 +6,14 @@ Source: `org.apache.kafka.coordinator.group.classic.ClassicGroup`, `ClassicGroup
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.offsets_records import GroupMember
+
+# A new member cannot send heartbeats before it knows its id, and a parked JoinGroup hides that its client is gone.
+NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
+NEVER_MS: Final = float("inf")
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(assignor name, subscription) in the member's order of preference, each name once."""

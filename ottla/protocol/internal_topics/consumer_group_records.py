@@ -54,7 +54,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class ClassicMemberMetadata(NamedTuple):
-    """What a member that uses the classic protocol sent in JoinGroup: (assignor, subscription) in order."""
+    """Protocols that a member of the classic protocol sent in JoinGroup: (assignor, subscription) in order."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -88,13 +88,13 @@ class TargetAssignmentMetadata(NamedTuple):
 
 
 class TargetAssignment(NamedTuple):
-    """What the assignor wants a member to have."""
+    """Partitions that the assignor gives to a member."""
 
     partitions: Assignment
 
 
 class CurrentAssignment(NamedTuple):
-    """What a member has, and what it must give up. `state` is the byte of `MemberState`."""
+    """Partitions that a member has, and those that it must give up. `state` is the byte of `MemberState`."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -162,8 +162,8 @@ def encode_consumer_group_value(value: ConsumerGroupValue) -> bytes:
             writer.int32(value.member_epoch)
             writer.int32(value.previous_member_epoch)
             writer.int8(value.state)
-            _write_owned(writer, value.assigned)
-            _write_owned(writer, value.pending_revocation)
+            _write_partitions(writer, value.assigned)
+            _write_partitions(writer, value.pending_revocation)
             writer.tags()
         case ResolvedRegularExpression(topics, version, timestamp_ms):
             writer.array(topics, writer.string)
@@ -228,7 +228,7 @@ def _write_assignment(writer: Writer, assignment: Assignment) -> None:
     writer.array([*assignment.items()], topic)
 
 
-def _write_owned(writer: Writer, owned: OwnedPartitions) -> None:
+def _write_partitions(writer: Writer, owned: OwnedPartitions) -> None:
     def topic(element: tuple[bytes, Mapping[int, int]]) -> None:
         topic_id, partitions = element
         epochs = Writer(flexible=True)
@@ -308,12 +308,12 @@ def _read_target(reader: Reader) -> TargetAssignment:
 
 def _read_current(reader: Reader) -> CurrentAssignment:
     epoch, previous, state = reader.int32(), reader.int32(), reader.int8()
-    found = CurrentAssignment(epoch, previous, state, _read_owned(reader, epoch), _read_owned(reader, epoch))
+    found = CurrentAssignment(epoch, previous, state, _read_partitions(reader, epoch), _read_partitions(reader, epoch))
     reader.tags()
     return found
 
 
-def _read_owned(reader: Reader, member_epoch: int) -> OwnedPartitions:
+def _read_partitions(reader: Reader, member_epoch: int) -> OwnedPartitions:
     """Read partitions with their assignment epochs. Before Kafka 4.3 they had none: the member's epoch replaces it."""
 
     def topic() -> tuple[bytes, dict[int, int]]:

@@ -39,6 +39,7 @@ _SOURCES_OF_API: Final[dict[tuple[int, str], tuple[str, ...]]] = {
     (_K.DELETE_ACLS, "filter_results"): ("filters",),
     (_K.CREATE_PARTITIONS, "results"): ("topics",),
     (_K.DELETE_GROUPS, "results"): ("groups_names",),
+    (_K.CONSUMER_GROUP_DESCRIBE, "groups"): ("group_ids",),
     (_K.DESCRIBE_USER_SCRAM_CREDENTIALS, "results"): ("users",),
     (_K.ALTER_USER_SCRAM_CREDENTIALS, "results"): ("deletions", "upsertions"),
 }

@@ -10,6 +10,7 @@ from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.releases import has_transaction_version
 
 TRANSACTION_VERSION = "transaction.version"
+GROUP_PROTOCOLS = "group.coordinator.rebalance.protocols"
 
 
 class BrokerPool:
@@ -37,8 +38,9 @@ class BrokerPool:
         settings = {name: _text(value) for name, value in (properties or {}).items()}
         if transaction_version is not None:
             settings[TRANSACTION_VERSION] = str(transaction_version)
-        elif as_version is not None and not has_transaction_version(as_version):
+        if as_version is not None and not has_transaction_version(as_version):
             settings.setdefault(TRANSACTION_VERSION, "0")
+            settings.setdefault(GROUP_PROTOCOLS, "classic")  # the consumer protocol came with the same release, 4.0
         key = as_version, tuple(sorted(settings.items()))
         if key not in self._brokers:
             port = 0 if settings or as_version else self._port

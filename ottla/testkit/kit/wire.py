@@ -260,6 +260,8 @@ class Wire:
         for name in names:
             address = self.coordinator(name, GROUP)
             (described,) = self.ask(K.DESCRIBE_GROUPS, 3, address, groups=[name]).groups
+            if described.group_state == "Dead":  # a group of the consumer protocol, for DescribeGroups
+                (described,) = self.ask(K.CONSUMER_GROUP_DESCRIBE, 0, address, group_ids=[name]).groups
             members = [{"member_id": member.member_id, "group_instance_id": None} for member in described.members]
             if members:
                 self.ask(K.LEAVE_GROUP, 3, address, group_id=name, members=members)

@@ -16,6 +16,7 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import LEDGER, LEDGER_PARTITIONS, Member, Producer, batch, commit, coordinating, produce
+from tests.api.consumer_groups import Member as ConsumerMember
 from tests.unit.admin.test_http_bounded import MOST_UNCHARGED_CALLS
 
 DASHBOARD_7589 = (
@@ -175,6 +176,16 @@ def test_metric_values_match_the_state_of_the_broker(full_broker):
     assert value("ottla_transactions", state="Ongoing") == 1
     assert value("ottla_transactions_ended_total", outcome="commit") == 1
     assert value("ottla_transaction_marker_phase_seconds_count") == 1
+
+
+def test_groups_are_counted_by_protocol_and_state(full_broker):
+    ConsumerMember(full_broker.broker, "m", "of-consumers").join([LEDGER])
+    metrics = "kafka_server_group_coordinator_metrics"
+    assert full_broker.value(f"{metrics}_group_count", protocol="consumer") == 1
+    assert full_broker.value(f"{metrics}_group_count", protocol="classic") == 2
+    assert full_broker.value(f"{metrics}_consumer_group_count", state="Stable") == 1
+    assert full_broker.value(f"{metrics}_consumer_group_count", state="Empty") == 0
+    assert full_broker.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 2
 
 
 def test_the_stable_lag_of_a_group_excludes_open_transactions(full_broker):

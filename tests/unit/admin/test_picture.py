@@ -14,6 +14,8 @@ from picture import Picture
 from ottla.admin.event_stream import MOST_STREAMS
 from ottla.protocol.api_keys import ApiKey as K
 from tests.api.callers import GROUP, LEDGER, Member, Producer, commit
+from tests.api.consumer_groups import INTERVAL_MS
+from tests.api.consumer_groups import Member as ConsumerMember
 
 READ_COMMITTED = 1
 
@@ -194,6 +196,20 @@ def test_a_group_with_members_offsets_and_what_is_pending(picture):
     (offset,) = another["offsets"]
     assert (offset["committed"], offset["log_end_offset"], offset["lag"], offset["lag_below_lso"]) == (1, 2, 1, 1)
     assert seen["total"] == 2
+
+
+def test_groups_of_the_consumer_protocol_are_shown_with_state_and_assignments(picture):
+    first, second = (ConsumerMember(picture.broker, name, GROUP) for name in "ab")
+    first.join([LEDGER])
+    (group,) = picture.get("/v1/groups")["groups"]
+    assert (group["state"], group["protocol_type"]) == ("Stable", "consumer")
+    ((topic, partitions),) = group["members"][0]["assignment"]
+    assert (topic, sorted(partitions)) == (LEDGER, [0, 1, 2, 3])
+    second.join([LEDGER])
+    assert picture.get("/v1/groups")["groups"][0]["state"] == "Assigning"
+    picture.broker.advance(INTERVAL_MS + 200)
+    first.beat(2)
+    assert picture.get("/v1/groups")["groups"][0]["state"] == "Reconciling"
 
 
 def test_an_offset_that_is_pending_in_a_transaction(picture):

@@ -76,7 +76,14 @@ def ask_offsets(key, request, version, topic, group, row):
 def ask_group(key, request, version, topic, group, row):
     match ApiKey(key):
         case ApiKey.CONSUMER_GROUP_HEARTBEAT:
-            return request(group_id=group, member_id="", member_epoch=0, subscribed_topic_names=[topic])
+            return request(
+                group_id=group,
+                member_id="m",
+                member_epoch=0,
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_names=[topic],
+                topic_partitions=[],
+            )
         case ApiKey.JOIN_GROUP:
             protocols = [request.JoinGroupRequestProtocol(name="range", metadata=b"")]
             return request(
@@ -94,6 +101,8 @@ def ask_group(key, request, version, topic, group, row):
             return request(group_id=group, member_id="m", members=[request.MemberIdentity(member_id="m")])
         case ApiKey.DESCRIBE_GROUPS:
             return request(groups=[group])
+        case ApiKey.CONSUMER_GROUP_DESCRIBE:
+            return request(group_ids=[group])
         case ApiKey.LIST_GROUPS:
             return request(states_filter=[], types_filter=[])
         case ApiKey.DELETE_GROUPS:

@@ -16,6 +16,7 @@ from kafka.errors import KafkaError
 import ottla.testkit
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.kit.admin import AdminFailed
 from ottla.testkit.kit.process import BrokerFailed
@@ -290,6 +291,26 @@ def test_a_test_starts_without_topics_groups_or_transactions(number, ottla_broke
     assert len(ottla_broker.wire.groups()) == len(ottla_broker.transactions()) == 1
 
 
+def _join_consumers(broker, topic, version):
+    joining = {
+        "group_id": "of-consumers",
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": [topic],
+        "topic_partitions": [],
+    }
+    address = broker.wire.coordinator("of-consumers", 0)
+    return broker.wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, address, **joining).error_code
+
+
+def test_groups_of_the_consumer_protocol_are_removed_with_their_members(ottla_broker, kafka_topic):
+    assert _join_consumers(ottla_broker, kafka_topic, 1) == ErrorCode.NONE
+    assert ottla_broker.wire.groups() == ["of-consumers"]
+    ottla_broker.wire.remove_groups(["of-consumers"])
+    assert ottla_broker.wire.groups() == []
+
+
 def test_a_topic_that_is_not_there_is_named(ottla_broker):
     with pytest.raises(Refused, match=r"there is no topic nothing, only \[\]"):
         ottla_broker.records("nothing")
@@ -372,6 +393,11 @@ def test_an_older_kafka_is_imitated(ottla_broker, kafka_txn_producer, kafka_cons
     assert ottla_broker.transaction_version == 0
     _commit(kafka_txn_producer(), kafka_topic, b"old")
     assert next(kafka_consumer(kafka_topic, group_id=kafka_group_id)).value == b"old"
+
+
+@pytest.mark.ottla(as_version="3.9")
+def test_an_imitated_kafka_before_4_0_does_not_serve_the_consumer_protocol(ottla_broker, kafka_topic):
+    assert _join_consumers(ottla_broker, kafka_topic, 0) == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_the_ledger_has_the_producer_id_and_epoch_of_a_batch(

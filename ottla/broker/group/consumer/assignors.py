@@ -76,7 +76,7 @@ def assign_uniformly(members: Subscribers, counts: PartitionCounts, is_homogeneo
 
 
 class _Shares:
-    """How many partitions each member may have: all of them `least`, the first `extras` that need it one more."""
+    """The number of partitions of each member: `least`, and one more for the first `extras` that need it."""
 
     def __init__(self, partitions: int, members: int) -> None:
         self.least, self._extras = divmod(partitions, members)

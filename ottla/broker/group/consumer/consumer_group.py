@@ -6,13 +6,13 @@ rebalance deadline is in memory only: it is set by the coordinator, and a replay
 Source: `ConsumerGroup`, `ModernGroup`, `GroupMetadataManager.replay` of Kafka 4.3.1.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final
 
 from ottla.broker.group.consumer.members import LEAVE_EPOCH, ConsumerGroupMember, MemberState, Target
+from ottla.broker.group.members import NEVER_MS
 from ottla.broker.turns import Gate
 from ottla.protocol.internal_topics.consumer_group_records import (
     Assignment,
@@ -31,8 +31,6 @@ from ottla.protocol.internal_topics.consumer_group_records import (
 
 Record = tuple[ConsumerGroupKey, ConsumerGroupValue | None]
 """A record of a consumer group; None is a tombstone."""
-
-NEVER_MS: Final = math.inf
 
 _LEFT: Final = CurrentAssignment(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE, {}, {})
 _UNKNOWN_SUBSCRIPTION: Final = MemberMetadata(None, None, "", "", (), "", -1, None)
@@ -111,7 +109,7 @@ class ConsumerGroup:
 
     @property
     def preferred_assignor(self) -> str | None:
-        """The assignor that most members name; None if nobody names one."""
+        """The assignor that most members name; None if no member names one."""
         return preferred_assignor(self.members.values())
 
     @property
@@ -285,6 +283,6 @@ class ConsumerGroup:
 
 
 def preferred_assignor(members: Iterable[ConsumerGroupMember]) -> str | None:
-    """Return the assignor that most of the members name; None if nobody names one."""
+    """Return the assignor that most of the members name; None if no member names one."""
     votes = Counter(member.metadata.server_assignor for member in members if member.metadata.server_assignor)
     return max(votes, key=lambda name: votes[name]) if votes else None

@@ -75,7 +75,7 @@ class ConsumerGroups:
         gate = metadata.group.gate if metadata is not None and isinstance(metadata.group, ConsumerGroup) else None
         return await self._work.drive(self._beat(beat), gate=gate)
 
-    async def leave(
+    async def remove_members(
         self, group: ConsumerGroup, who: Sequence[tuple[str, str | None]]
     ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
         """Handle LeaveGroup of (member id, instance id) each: remove the members, in one epoch."""
@@ -107,7 +107,7 @@ class ConsumerGroups:
             self._turns.start(work, _ignore_result, _raise)
 
     def start_timers(self, metadata: GroupMetadata, group: ConsumerGroup) -> None:
-        """Begin the sessions of a loaded group anew, and the time of those that must give up partitions."""
+        """Begin the sessions of a loaded group again, and the time of members that must give up partitions."""
         for member in group.members.values():
             self._start_timers(group, member)
         self._arm(metadata)

@@ -1,7 +1,7 @@
-"""What a heartbeat, a leave or a deadline does to a consumer group: the records and the reply. pure
+"""Decisions on heartbeats, leaves and deadlines of a consumer group: the records and the reply. pure
 
 Nothing here changes a group. The coordinator appends the records of a decision as one batch, applies them in the same
-step, and answers when they are durable. A refusal leaves nothing behind.
+step, and answers when they are durable. A refusal changes nothing.
 
 Source: `GroupMetadataManager` (consumerGroup...) and `TargetAssignmentBuilder` of Kafka 4.3.1. Numbers in comments are
 the steps of `consumerGroupHeartbeat`.
@@ -214,7 +214,7 @@ def _portions(values: Iterable[T]) -> Iterator[Sequence[T]]:
 
 
 class _Step:
-    """One heartbeat: the records so far, and the member as they leave it."""
+    """The records of one heartbeat so far, and its member after them."""
 
     def __init__(
         self, group: ConsumerGroup, member: ConsumerGroupMember, settings: Settings, find_topic: FindTopic

@@ -108,10 +108,10 @@ def reconcile(
         case MemberState.STABLE:
             if current.member_epoch != target.epoch:
                 return _move_to_target(current, target, topic_ids, owned, partition_epoch)
-            return _drop_unsubscribed(current, topic_ids, owned) if has_subscription_changed else current
+            return _drop_other_topics(current, topic_ids, owned) if has_subscription_changed else current
         case MemberState.UNREVOKED_PARTITIONS:
             if owns_any(owned, current.pending_revocation):
-                return _drop_unsubscribed(current, topic_ids, owned) if has_subscription_changed else current
+                return _drop_other_topics(current, topic_ids, owned) if has_subscription_changed else current
             return _move_to_target(current, target, topic_ids, owned, partition_epoch)
         case MemberState.UNRELEASED_PARTITIONS:
             return _move_to_target(current, target, topic_ids, owned, partition_epoch)
@@ -170,7 +170,7 @@ def _take_free(
     return assigned, is_complete
 
 
-def _drop_unsubscribed(
+def _drop_other_topics(
     current: CurrentAssignment, topic_ids: Collection[bytes], owned: Assignment | None
 ) -> CurrentAssignment:
     """Return what a member has after a change of its subscription: topics that it left must be given up."""

@@ -92,7 +92,7 @@ def update(parts):
 
 
 def test_a_new_directory_has_the_default_feature_levels(parts):
-    assert parts.cluster.image.features == {MV: 30, TV: 2}
+    assert parts.cluster.image.features == {MV: 30, TV: 2, "group.version": 1}
 
 
 @pytest.mark.parametrize("version", range(3))

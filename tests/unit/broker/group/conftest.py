@@ -215,9 +215,8 @@ class Rig:
         return self.groups.heartbeat(Caller("g", reply.generation, reply.member_id, instance))
 
     def leave(self, *who):
-        errors = []
-        self.turns.event(lambda: errors.append(self.groups.leave("g", who)))
-        return errors[0]
+        (result,) = self.begin(self.groups.leave("g", who))
+        return result
 
     def stable(self, count=1, instances=(), **more):
         """Return a stable group: the replies to JoinGroup, leader first."""

@@ -4,8 +4,8 @@ from copy import deepcopy
 
 import pytest
 
-from ottla.broker.group.classic_group import LEAST_PUT_OFF_MS, NEVER_MS, NEW_MEMBER_TIMEOUT_MS, ClassicGroup
-from ottla.broker.group.members import Member, Moment, Roster, Timeouts
+from ottla.broker.group.classic_group import LEAST_PUT_OFF_MS, ClassicGroup
+from ottla.broker.group.members import NEVER_MS, NEW_MEMBER_TIMEOUT_MS, Member, Moment, Roster, Timeouts
 from ottla.broker.group.replies import Outcome
 from ottla.broker.group.states import ALLOWED_PREVIOUS, ClassicGroupState, check_transition
 from ottla.protocol.errors import ErrorCode

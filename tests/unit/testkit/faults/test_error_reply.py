@@ -95,6 +95,11 @@ def test_plain_keys_become_rows():
     ]
 
 
+def test_described_consumer_groups_become_rows():
+    reply = _refuse(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g", "h"], include_authorized_operations=False)
+    assert [(row.group_id, row.error_code) for row in reply.groups] == [("g", REFUSED), ("h", REFUSED)]
+
+
 def test_a_request_with_an_error_for_the_whole_has_no_rows():
     topics = [{"name": "a", "partitions": [1, 2]}]
     one = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0, "verify_only": False, "topics": topics}
@@ -111,6 +116,8 @@ def test_the_subject_of_a_request_is_whom_and_what_it_names():
     old = {"v3_and_below_transactional_id": "t", "v3_and_below_producer_id": 1, "v3_and_below_producer_epoch": 0}
     asked = _subject(ApiKey.ADD_PARTITIONS_TO_TXN, 3, v3_and_below_topics=topics, **old)
     assert asked == (frozenset({"t"}), frozenset(), frozenset({("a", 1), ("a", 2)}))
+    asked = _subject(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"], include_authorized_operations=False)
+    assert asked == (frozenset(), frozenset({"g"}), frozenset())
     asked = _subject(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
     assert asked == (frozenset(), frozenset({"g"}), frozenset())
     asked = _subject(ApiKey.METADATA, 9, topics=[{"name": "a"}], allow_auto_topic_creation=False)
