@@ -5,7 +5,7 @@ for, Kafka is asked again, and must answer as recorded.
 """
 
 import pytest
-from consumer_group_library import ONLY_KAFKA, OVERRIDES, SCRIPTS, play_all, recording
+from consumer_group_library import KEPT, ONLY_KAFKA, OVERRIDES, SCRIPTS, play_all, recording
 from targets import ApacheKafka, Ottla
 
 BROKERS = {"ottla": (Ottla, OVERRIDES), "apache": (ApacheKafka, OVERRIDES | ONLY_KAFKA)}
@@ -40,6 +40,9 @@ def told(tmp_path_factory, request):
 )
 def test_consumer_groups_are_answered_as_recorded_of_kafka(told, target, name):
     expected, answers = recording()[name], told(target, name)
+    if target == "ottla" and name in KEPT:
+        expected = [KEPT[name].get(number, answer) for number, answer in enumerate(expected)]
+        assert expected != recording()[name], "Kafka answers as Ottla does: this difference is gone"
     differences = [
         f"{step}: {answer}\n{' ' * 4}{wanted}"
         for step, (answer, wanted) in enumerate(zip(answers, expected, strict=False))
