@@ -14,6 +14,7 @@ from pathlib import Path
 from consumer_group_other_scripts import SCRIPTS as OTHER_SCRIPTS
 from consumer_group_requests import TOPIC_CHANGE_S, ConsumerGroupRequests, topics_of
 from consumer_group_scripts import SCRIPTS as HEARTBEAT_SCRIPTS
+from consumer_group_walks import SCRIPTS as WALKS
 from group_requests import TIMEOUT_S, part, request
 from targets import ApacheKafka
 
@@ -21,7 +22,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-SCRIPTS = {script.__name__: script for script in (*HEARTBEAT_SCRIPTS, *OTHER_SCRIPTS)}
+SCRIPTS = {script.__name__: script for script in (*HEARTBEAT_SCRIPTS, *OTHER_SCRIPTS, *WALKS)}
 RECORDING = Path(__file__).parents[1] / "data" / "differential" / "kafka-4.3.1-consumer-groups.jsonl.gz"
 # Each group epoch gets its assignment at once.
 OVERRIDES = {"auto.create.topics.enable": "false", "group.consumer.assignment.interval.ms": "0"}
@@ -29,7 +30,20 @@ OVERRIDES = {"auto.create.topics.enable": "false", "group.consumer.assignment.in
 ONLY_KAFKA = {"group.consumer.migration.policy": "disabled"}
 # What Ottla answers otherwise than Kafka (docs/decisions/differences.md): its answers by the number of the step.
 _NO_MEMBER = "UNKNOWN_MEMBER_ID"
+_NO_TOPICS = "a_member_joins_without_topics_while_an_assignment_is_due"
+_NO_TOPICS_TOPIC = topics_of(_NO_TOPICS.replace("_", "-"))[0]
+_ALL = [[_NO_TOPICS_TOPIC, [0, 1, 2, 3, 4, 5]]]
 KEPT = {
+    _NO_TOPICS: {
+        4: ["m1 heartbeat v1 epoch 2", "NONE", None, "m1", 4, 5000, None],
+        5: [
+            *("describe consumer group v1", "NONE", None, _NO_TOPICS.replace("_", "-"), "Stable", 4, 4, "range"),
+            [
+                ["m1", "", "", 4, "client", "/127.0.0.1", [_NO_TOPICS_TOPIC], "", _ALL, _ALL, 1],
+                ["m3", "", "", 4, "client", "/127.0.0.1", [], "", [], [], 1],
+            ],
+        ],
+    },
     "members_fetch_with_their_epochs": {
         15: ["fetch v9 as None 3", _NO_MEMBER, []],
         16: ["fetch v9 as None 0", _NO_MEMBER, []],

@@ -29,7 +29,7 @@ def heartbeats_that_are_invalid(requests):
         {"subscribed_topic_names": None},
         {"member_epoch": -3},
         {"member_epoch": -2},
-        {"member_epoch": -2**31},
+        {"member_epoch": -(2**31)},
         {"server_assignor": "x"},
         {"server_assignor": ""},
         {"server_assignor": "Range"},
@@ -310,6 +310,30 @@ def subscriptions_shrink_while_partitions_are_given_up(requests):
     requests.read_records()
 
 
+def a_member_joins_without_topics_while_an_assignment_is_due(requests):
+    m1, m2, m3 = (Member(requests, name, assignor="range") for name in ("m1", "m2", "m3"))
+    m1.join()
+    m2.join()
+    m2.leave()
+    m3.join(subscribed_topic_names=[])
+    m1.beat()
+    requests.describe_consumer_group()
+
+
+def members_join_while_an_assignment_is_due(requests):
+    m1, m2, m3 = (Member(requests, name, assignor="range") for name in ("m1", "m2", "m3"))
+    m1.join()
+    m2.join(subscribed_topic_names=[])
+    m1.leave()
+    m3.join()
+    m1.join()
+    m3.leave()
+    m2.subscribe(requests.a)
+    m1.beat()
+    requests.describe_consumer_group()
+    requests.read_records()
+
+
 def assignments_wait_for_their_interval(requests):
     requests.configure(consumer_assignment_interval_ms="15000", consumer_heartbeat_interval_ms="6000")
     m1, m2 = (Member(requests, name, assignor="range") for name in ("m1", "m2"))
@@ -458,6 +482,8 @@ SCRIPTS = [
     partitions_are_given_up_late,
     a_group_changes_while_partitions_are_given_up,
     subscriptions_shrink_while_partitions_are_given_up,
+    a_member_joins_without_topics_while_an_assignment_is_due,
+    members_join_while_an_assignment_is_due,
     assignments_wait_for_their_interval,
     a_static_member_returns,
     a_static_member_returns_with_another_subscription,

@@ -273,7 +273,7 @@ class _Step:
         targets = yield from compute_targets(members, before, self._settings, self._find_topic)
         for member_id in members:
             wanted = targets.get(member_id, {})
-            if before.get(member_id) != wanted:
+            if self._group.targets.get(member_id) != wanted:
                 self._add(KINDS.TARGET_ASSIGNMENT_MEMBER, TargetAssignment(wanted), member_id)
         self._add(KINDS.TARGET_ASSIGNMENT_METADATA, TargetAssignmentMetadata(self._epoch, now_ms))
         self._target = Target(self._epoch, targets.get(self.member.member_id, {}))
