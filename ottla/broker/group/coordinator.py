@@ -142,7 +142,9 @@ class GroupCoordinator:
         group = metadata.group
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
-                return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+                return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if request.member_id:
+                return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             metadata, error = self._replace_by_classic(metadata)
             if metadata is None or isinstance(metadata.group, ConsumerGroup):
                 return JoinReply(error)

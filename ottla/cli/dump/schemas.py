@@ -55,6 +55,11 @@ def struct_of(*fields: Field) -> Read:
     return lambda reader, version: read_fields(fields, reader, version)
 
 
+def nullable_struct_of(*fields: Field) -> Read:
+    """Read a struct after a byte that is 0 if it is null."""
+    return lambda reader, version: read_fields(fields, reader, version) if reader.raw(1) != b"\0" else None
+
+
 def array_of(element: Read, least_bytes: int = 1) -> Read:
     return lambda reader, version: list(reader.array(lambda: element(reader, version), least_bytes))
 

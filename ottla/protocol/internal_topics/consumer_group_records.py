@@ -60,6 +60,12 @@ class ClassicMemberMetadata(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
+_NO_TAG: Final = ClassicMemberMetadata(0, ())
+"""What a value without the tag means: Kafka's default is an empty struct, so that null is written."""
+_NULL: Final = b"\0"
+_PRESENT: Final = b"\1"
+
+
 class PartitionMetadata(NamedTuple):
     """The names of the subscribed topics; the rest of the value is not read."""
 
@@ -202,10 +208,12 @@ def _write_member(writer: Writer, member: MemberMetadata) -> None:
     writer.string(member.topic_regex)
     writer.int32(member.rebalance_timeout_ms)
     writer.string(member.server_assignor)
-    writer.tags(None if member.classic is None else (0, _classic_metadata(member.classic)))
+    writer.tags(None if member.classic == _NO_TAG else (0, _classic_metadata(member.classic)))
 
 
-def _classic_metadata(metadata: ClassicMemberMetadata) -> bytes:
+def _classic_metadata(metadata: ClassicMemberMetadata | None) -> bytes:
+    if metadata is None:
+        return _NULL
     writer = Writer(flexible=True)
 
     def protocol(element: tuple[str, bytes]) -> None:
@@ -213,6 +221,7 @@ def _classic_metadata(metadata: ClassicMemberMetadata) -> bytes:
         writer.blob(element[1])
         writer.tags()
 
+    writer.out += _PRESENT
     writer.int32(metadata.session_timeout_ms)
     writer.array(metadata.protocols, protocol)
     writer.tags()
@@ -277,15 +286,17 @@ def _read_member(reader: Reader) -> MemberMetadata:
         server_assignor=reader.nullable_string(),
     )
     tags = reader.tags()
-    return member._replace(classic=_read_classic_metadata(tags[0])) if 0 in tags else member
+    return member._replace(classic=_read_classic_metadata(tags[0]) if 0 in tags else _NO_TAG)
 
 
-def _read_classic_metadata(reader: Reader) -> ClassicMemberMetadata:
+def _read_classic_metadata(reader: Reader) -> ClassicMemberMetadata | None:
     def protocol() -> tuple[str, bytes]:
         found = reader.string(), reader.blob()
         reader.tags()
         return found
 
+    if reader.raw(1) == _NULL:
+        return None
     return ClassicMemberMetadata(reader.int32(), reader.array(protocol, 3))
 
 

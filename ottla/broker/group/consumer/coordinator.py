@@ -140,7 +140,7 @@ class ConsumerGroups:
             replaced: Rows = ()
             if not isinstance(group, ConsumerGroup):
                 if beat.member_epoch != 0 or (group is not None and not group.is_empty):
-                    return _not_found(beat.group_id)
+                    return _not_found(beat, group)
                 replaced = () if group is None else ((GroupKey(beat.group_id), None),)
             known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(beat.group_id)
             topics_version = self._cluster.metadata_log.end_offset
@@ -225,5 +225,13 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _not_found(group_id: str) -> Refusal:
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+def _not_found(beat: Heartbeat, group: ClassicGroup | None) -> Refusal:
+    """Return the refusal of a heartbeat to no group, or to a classic one; the texts are Kafka's."""
+    name = beat.group_id
+    if group is None:
+        text = f"Consumer group {name} not found." if beat.member_epoch > 0 else f"Group {name} not found."
+    elif beat.member_epoch == 0:
+        text = f"Cannot upgrade classic group {name} to consumer group because online upgrade is disabled."
+    else:
+        text = f"Group {name} is not a consumer group."
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, text)

@@ -229,7 +229,8 @@ class _Step:
         self.has_changed = False
         instance_id = member.metadata.instance_id
         holder = None if instance_id is None else group.static_members.get(instance_id)
-        self._replaced = holder if holder != member.member_id else None
+        # The place of a static member, also of one that returns with the same id: no member of a group has epoch 0.
+        self._replaced = holder if member.epoch == 0 else None
         self._target = group.target(self._replaced or member.member_id)
         if self._replaced is not None:
             self.records += _member_tombstones(group, self._replaced)
@@ -264,14 +265,15 @@ class _Step:
 
     def update_target(self, now_ms: int) -> Steps[None]:
         """Compute the target assignment of the group epoch."""
-        members = {**self._group.members, self.member.member_id: self.member}
-        if self._replaced is not None:
-            del members[self._replaced]
+        members = {
+            member_id: member for member_id, member in self._group.members.items() if member_id != self._replaced
+        }
+        members[self.member.member_id] = self.member
         before = self._previous_targets()
         targets = yield from compute_targets(members, before, self._settings, self._find_topic)
         for member_id in members:
             wanted = targets.get(member_id, {})
-            if before.get(member_id) != wanted:
+            if self._group.targets.get(member_id) != wanted:
                 self._add(KINDS.TARGET_ASSIGNMENT_MEMBER, TargetAssignment(wanted), member_id)
         self._add(KINDS.TARGET_ASSIGNMENT_METADATA, TargetAssignmentMetadata(self._epoch, now_ms))
         self._target = Target(self._epoch, targets.get(self.member.member_id, {}))

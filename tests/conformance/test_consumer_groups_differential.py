@@ -1,0 +1,56 @@
+"""Consumer groups, answer by answer: the same raw requests to Ottla and to Apache Kafka 4.3.1.
+
+Kafka's answers are recorded (consumer_group_library.py), so that Ottla is held against them without Java. When asked
+for, Kafka is asked again, and must answer as recorded.
+"""
+
+import pytest
+from consumer_group_library import KEPT, ONLY_KAFKA, OVERRIDES, SCRIPTS, play_all, recording
+from targets import ApacheKafka, Ottla
+
+BROKERS = {"ottla": (Ottla, OVERRIDES), "apache": (ApacheKafka, OVERRIDES | ONLY_KAFKA)}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, request):
+    """Ask a broker all the selected scripts when the first answer is wanted."""
+    known = {}
+
+    def get(target, name):
+        if target not in known:
+            wanted = {
+                item.callspec.params["name"]
+                for item in request.session.items
+                if item.path == request.path and getattr(item, "callspec", None)
+            }
+            kind, overrides = BROKERS[target]
+            broker = kind(tmp_path_factory.mktemp(target) / target, overrides).start()
+            try:
+                known[target] = play_all(broker, sorted(wanted))
+            finally:
+                broker.stop()
+        return known[target][name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "target", ["ottla", pytest.param("apache", marks=[pytest.mark.conformance, pytest.mark.maven])]
+)
+def test_consumer_groups_are_answered_as_recorded_of_kafka(told, target, name):
+    expected, answers = recording()[name], told(target, name)
+    if target == "ottla" and name in KEPT:
+        expected = [KEPT[name].get(number, answer) for number, answer in enumerate(expected)]
+        assert expected != recording()[name], "Kafka answers as Ottla does: this difference is gone"
+    differences = [
+        f"{step}: {answer}\n{' ' * 4}{wanted}"
+        for step, (answer, wanted) in enumerate(zip(answers, expected, strict=False))
+        if answer != wanted
+    ]
+    assert not differences, "\n".join(differences)
+    assert len(answers) == len(expected)
+
+
+def test_every_script_of_consumer_groups_is_recorded():
+    assert recording().keys() == SCRIPTS.keys()
