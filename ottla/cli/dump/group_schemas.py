@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from ottla.cli.dump.schemas import (
     Field,
     array_of,
+    nullable_struct_of,
     read_bytes,
     read_int8,
     read_int32,
@@ -30,9 +31,10 @@ class GroupRecordSchema(NamedTuple):
 
 
 _PROTOCOL: Final = struct_of(Field("name", read_string), Field("metadata", read_bytes))
-_CLASSIC_MEMBER: Final = struct_of(
+_CLASSIC_MEMBER: Final = nullable_struct_of(
     Field("sessionTimeoutMs", read_int32), Field("supportedProtocols", array_of(_PROTOCOL, 3))
 )
+_NO_PROTOCOLS: Final = {"sessionTimeoutMs": 0, "supportedProtocols": []}
 _PARTITION: Final = struct_of(Field("partition", read_int32), Field("racks", array_of(read_string)))
 _TOPIC: Final = struct_of(
     Field("topicId", read_uuid),
@@ -63,7 +65,7 @@ CONSUMER_GROUP_SCHEMAS: Final = {
             Field("subscribedTopicRegex", read_nullable_string),
             Field("rebalanceTimeoutMs", read_int32),
             Field("serverAssignor", read_nullable_string),
-            Field("classicMemberMetadata", _CLASSIC_MEMBER, tag=0),
+            Field("classicMemberMetadata", _CLASSIC_MEMBER, tag=0, default=_NO_PROTOCOLS),
         ),
     ),
     ConsumerGroupRecordType.TARGET_ASSIGNMENT_METADATA: GroupRecordSchema(

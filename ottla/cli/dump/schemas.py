@@ -55,6 +55,12 @@ def struct_of(*fields: Field) -> Read:
     return lambda reader, version: read_fields(fields, reader, version)
 
 
+def nullable_struct_of(*fields: Field) -> Read:
+    """Return a reader of a struct that follows a byte 1, or None after a byte 0."""
+    struct = struct_of(*fields)
+    return lambda reader, version: struct(reader, version) if reader.unsigned_varint() else None
+
+
 def array_of(element: Read, least_bytes: int = 1) -> Read:
     return lambda reader, version: list(reader.array(lambda: element(reader, version), least_bytes))
 

@@ -60,6 +60,9 @@ class ClassicMemberMetadata(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
+_DEFAULT_CLASSIC: Final = ClassicMemberMetadata(0, ())
+
+
 class PartitionMetadata(NamedTuple):
     """The names of the subscribed topics; the rest of the value is not read."""
 
@@ -67,7 +70,10 @@ class PartitionMetadata(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """The subscription of a member. `classic` is None for a member of the consumer protocol."""
+    """The subscription of a member. `classic` is None for a member of the consumer protocol.
+
+    Kafka reads a value without the tagged field as that of a classic member without protocols.
+    """
 
     instance_id: str | None
     rack_id: str | None
@@ -202,11 +208,15 @@ def _write_member(writer: Writer, member: MemberMetadata) -> None:
     writer.string(member.topic_regex)
     writer.int32(member.rebalance_timeout_ms)
     writer.string(member.server_assignor)
-    writer.tags(None if member.classic is None else (0, _classic_metadata(member.classic)))
+    writer.tags(None if member.classic == _DEFAULT_CLASSIC else (0, _nullable_classic(member.classic)))
 
 
-def _classic_metadata(metadata: ClassicMemberMetadata) -> bytes:
+def _nullable_classic(metadata: ClassicMemberMetadata | None) -> bytes:
+    """Encode a byte 0 for None, otherwise a byte 1 and the struct, as Kafka does for a nullable struct in a tag."""
+    if metadata is None:
+        return b"\0"
     writer = Writer(flexible=True)
+    writer.int8(1)
 
     def protocol(element: tuple[str, bytes]) -> None:
         writer.string(element[0])
@@ -277,15 +287,17 @@ def _read_member(reader: Reader) -> MemberMetadata:
         server_assignor=reader.nullable_string(),
     )
     tags = reader.tags()
-    return member._replace(classic=_read_classic_metadata(tags[0])) if 0 in tags else member
+    return member._replace(classic=_read_nullable_classic(tags[0]) if 0 in tags else _DEFAULT_CLASSIC)
 
 
-def _read_classic_metadata(reader: Reader) -> ClassicMemberMetadata:
+def _read_nullable_classic(reader: Reader) -> ClassicMemberMetadata | None:
     def protocol() -> tuple[str, bytes]:
         found = reader.string(), reader.blob()
         reader.tags()
         return found
 
+    if not reader.unsigned_varint():
+        return None
     return ClassicMemberMetadata(reader.int32(), reader.array(protocol, 3))
 
 
