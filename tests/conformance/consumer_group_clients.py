@@ -23,14 +23,14 @@ OFFSET_TYPES = (0, 1)
 EVENT_TIMEOUT_S = 60
 
 
-def consume(bootstrap, group, client_id, *topics, **options):
-    """Return a consumer that has subscribed; `protocol` is `consumer` if not given."""
+def consume(bootstrap, group, client_id, *topics, on_lost=lambda *_: None, **options):
+    """Return a consumer that has subscribed. An option has underscores for points."""
     from confluent_kafka import Consumer
 
     config = {"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer", "client.id": client_id}
     config |= {"enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer(config | {name.replace("_", "."): value for name, value in options.items()})
-    consumer.subscribe(list(topics))
+    consumer.subscribe(list(topics), on_lost=on_lost)
     return consumer
 
 
