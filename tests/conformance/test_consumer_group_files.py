@@ -128,11 +128,10 @@ def use(broker, members, first, before=()):
         poll(*members["auditors"], *members["billing"])
     assert broker.stop() in STOPPED
     check_files(broker)
-    ends = {("orders", 0): (first + COUNT + 2) // 3, ("orders", 1): (first + COUNT + 1) // 3}
-    ends["orders", 2] = (first + COUNT) // 3
     offsets = read_view(broker.data_dir, "group_offsets")
-    found = {(row["group"], row["topic"], row["partition"]): row["committed_offset"] for row in offsets}
-    assert found == {(group_id, *place): end for group_id in members for place, end in ends.items()}
+    found = {(row["group"], row["committedPartition"]): row["committedOffset"] for row in offsets}
+    end = first + COUNT
+    assert found == {(group_id, index): (end + 2 - index) // 3 for group_id in members for index in range(3)}
     return groups_in(broker)
 
 
