@@ -34,8 +34,8 @@ class GraduatedKafka(ApacheKafka):
 
     start_timeout_s = EVENT_TIMEOUT_S
 
-    def __init__(self, directory, data_dir):
-        Broker.__init__(self, directory, OVERRIDES)
+    def __init__(self, directory, data_dir, overrides=OVERRIDES):
+        Broker.__init__(self, directory, overrides)
         port = free_port(span=2)
         self.bootstrap = f"127.0.0.1:{port}"
         self.data_dir = data_dir

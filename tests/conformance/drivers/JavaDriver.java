@@ -152,8 +152,10 @@ public class JavaDriver {
     options.put("isolation.level", isolation);
     options.put("enable.auto.commit", false);
     options.put("auto.offset.reset", "earliest");
-    options.put("session.timeout.ms", 10_000);
-    options.put("heartbeat.interval.ms", 300);
+    if (!"consumer".equals(options.get("group.protocol"))) {  // with it, these are the broker's
+      options.put("session.timeout.ms", 10_000);
+      options.put("heartbeat.interval.ms", 300);
+    }
     options.put("fetch.max.wait.ms", 50);
     return new KafkaConsumer<>(options, new ByteArrayDeserializer(), new ByteArrayDeserializer());
   }
