@@ -22,12 +22,12 @@ def run_command(command: "click.Command", argv: list[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
 
 
-def run_job(name: str, package: str, arguments: object) -> NoReturn:
-    """Run the function `run` of the module of this name in `package` as `ottla NAME`, and exit with its code.
+def run_job(name: str, module: str, arguments: object) -> NoReturn:
+    """Run the function `run` of the module as `ottla NAME`, and exit with the code that it returns.
 
     The module is imported only now: help and completion need no extra.
     """
-    job = import_module(f"{package}.{name}")
+    job = import_module(module)
     try:
         code = job.run(arguments)
     except KeyboardInterrupt:

@@ -60,7 +60,7 @@ def audit(**given: Any) -> None:
 
     Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
     """
-    run_job("audit", __package__, command_line.Arguments(**given))
+    run_job("audit", "ottla.spark_jobs.audit", command_line.Arguments(**given))
 
 
 def _seconds(context: click.Context, option: click.Parameter, given: str) -> float:
@@ -97,7 +97,7 @@ def alert(**given: Any) -> None:
 
     Exit codes: 0 ended by a signal or --once, 2 could not run.
     """
-    run_job("alert", __package__, AlertArguments(**given))
+    run_job("alert", "ottla.spark_jobs.alert", AlertArguments(**given))
 
 
 @click.command(context_settings=_SETTINGS)
@@ -143,4 +143,4 @@ def export(**given: Any) -> None:
 
     Exit codes: 0 done, 2 could not run, 130 interrupted.
     """
-    run_job("export", __package__, ExportArguments(**given))
+    run_job("export", "ottla.spark_jobs.export", ExportArguments(**given))

@@ -258,6 +258,7 @@ def test_no_module_is_dead():
     used |= {name for path in players for name in imports_of(path) if name.startswith(offered)}
     # Programs, the commands that are imported late, and what the build compiles are named in text.
     named = [ROOT / "pyproject.toml", ROOT / "Makefile", ROOT / "hatch_build.py", *python_files("ottla/cli")]
+    named.append(ROOT / "ottla" / "spark_jobs" / "command_lines.py")
     texts = "".join(path.read_text(encoding="utf-8") for path in named)
     faults(
         f"{relative(path)}: nothing uses it"
