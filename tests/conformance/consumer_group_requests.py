@@ -65,7 +65,7 @@ class ConsumerGroupRequests(GroupRequests):
             return self._names.setdefault(member_id, f"m{len(self._names)} #")
         return super().name(member_id)
 
-    def told(self, assignment):
+    def show(self, assignment):
         """Partitions by topic name; their number if the assignor is free to choose."""
         rows = sorted((name, sorted(partitions)) for name, partitions in assignment.items())
         return rows if self.is_exact else [(name, len(partitions)) for name, partitions in rows if partitions]
@@ -135,7 +135,7 @@ class ConsumerGroupRequests(GroupRequests):
         )
 
     def _told_rows(self, assignment):
-        return self.told({row.topic_name: row.partitions for row in assignment.topic_partitions})
+        return self.show({row.topic_name: row.partitions for row in assignment.topic_partitions})
 
     def describe_as_classic(self, version=6):
         (row,) = self.main.send(request(ApiKey.DESCRIBE_GROUPS, groups=[self.group]), version).groups
@@ -205,16 +205,16 @@ class ConsumerGroupRequests(GroupRequests):
             case MemberMetadata():
                 return list(value)
             case TargetAssignment(partitions):
-                return self.told(self._named(partitions))
+                return self.show(self._name_topics(partitions))
             case CurrentAssignment(epoch, previous, state, assigned, pending):
-                return epoch, previous, state, self._told_owned(assigned), self._told_owned(pending)
+                return epoch, previous, state, self._show_owned(assigned), self._show_owned(pending)
         raise AssertionError(value)
 
-    def _named(self, assignment):
+    def _name_topics(self, assignment):
         return {self.topic_name(UUID(bytes=bytes(topic_id))): rows for topic_id, rows in assignment.items()}
 
-    def _told_owned(self, owned):
-        rows = sorted(self._named(owned).items())
+    def _show_owned(self, owned):
+        rows = sorted(self._name_topics(owned).items())
         return [(name, sorted(epochs.items() if self.is_exact else epochs.values())) for name, epochs in rows]
 
 
@@ -228,7 +228,7 @@ class Member:
         self.epoch, self.owned = 0, {}
 
     def beat(self, owned=None, epoch=None, version=1, **fields):
-        """A heartbeat. `owned` is None (not told), OWN (what it was given last) or partitions by topic name."""
+        """A heartbeat. `owned` is None (left out), OWN (what it was given last) or partitions by topic name."""
         requests = self.requests
         told = self.owned if owned == OWN else owned
         rows = told and [
@@ -269,7 +269,7 @@ class Member:
         requests.tell(
             label,
             *(ErrorCode(reply.error_code).name, reply.error_message, requests.name(reply.member_id)),
-            *(reply.member_epoch, reply.heartbeat_interval_ms, None if assigned is None else requests.told(assigned)),
+            *(reply.member_epoch, reply.heartbeat_interval_ms, None if assigned is None else requests.show(assigned)),
         )
 
     def join(self, **fields):

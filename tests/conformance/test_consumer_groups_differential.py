@@ -12,7 +12,7 @@ BROKERS = {"ottla": (Ottla, OVERRIDES), "apache": (ApacheKafka, OVERRIDES | ONLY
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory, request):
+def get_answers(tmp_path_factory, request):
     """Ask a broker all the selected scripts when the first answer is wanted."""
     known = {}
 
@@ -38,8 +38,8 @@ def told(tmp_path_factory, request):
 @pytest.mark.parametrize(
     "target", ["ottla", pytest.param("apache", marks=[pytest.mark.conformance, pytest.mark.maven])]
 )
-def test_consumer_groups_are_answered_as_recorded_of_kafka(told, target, name):
-    expected, answers = recording()[name], told(target, name)
+def test_consumer_groups_are_answered_as_recorded_of_kafka(get_answers, target, name):
+    expected, answers = recording()[name], get_answers(target, name)
     if target == "ottla" and name in KEPT:
         expected = [KEPT[name].get(number, answer) for number, answer in enumerate(expected)]
         assert expected != recording()[name], "Kafka answers as Ottla does: this difference is gone"

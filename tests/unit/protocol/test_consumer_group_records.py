@@ -25,7 +25,7 @@ CLASSIC_TAG = bytes.fromhex("010010010000afc8020672616e6765020a0000")
         (ClassicMemberMetadata(0, ()), b"\0"),
     ],
 )
-def test_member_metadata_say_whether_a_member_uses_the_classic_protocol(classic, tags):
+def test_member_metadata_are_the_bytes_of_kafka(classic, tags):
     member = MEMBER._replace(classic=classic)
     assert encode_consumer_group_value(member) == PLAIN + tags
     assert decode_consumer_group_value(ConsumerGroupRecordType.MEMBER_METADATA, PLAIN + tags) == member
