@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.cli.dump.schemas import (
     Field,
+    Json,
     array_of,
     nullable_struct_of,
     read_bytes,
@@ -34,7 +35,7 @@ _PROTOCOL: Final = struct_of(Field("name", read_string), Field("metadata", read_
 _CLASSIC_MEMBER: Final = nullable_struct_of(
     Field("sessionTimeoutMs", read_int32), Field("supportedProtocols", array_of(_PROTOCOL, 3))
 )
-_NO_PROTOCOLS: Final = {"sessionTimeoutMs": 0, "supportedProtocols": []}
+_NO_CLASSIC_MEMBER: Final[Json] = {"sessionTimeoutMs": 0, "supportedProtocols": []}
 _PARTITION: Final = struct_of(Field("partition", read_int32), Field("racks", array_of(read_string)))
 _TOPIC: Final = struct_of(
     Field("topicId", read_uuid),
@@ -46,7 +47,7 @@ _TARGET: Final = struct_of(Field("topicId", read_uuid), Field("partitions", read
 _OWNED: Final = struct_of(
     Field("topicId", read_uuid),
     Field("partitions", read_int32s),
-    Field("assignmentEpochs", read_nullable_int32s, tag=0),
+    Field("assignmentEpochs", read_nullable_int32s, tag=0, default=[]),
 )
 
 CONSUMER_GROUP_SCHEMAS: Final = {
@@ -65,7 +66,7 @@ CONSUMER_GROUP_SCHEMAS: Final = {
             Field("subscribedTopicRegex", read_nullable_string),
             Field("rebalanceTimeoutMs", read_int32),
             Field("serverAssignor", read_nullable_string),
-            Field("classicMemberMetadata", _CLASSIC_MEMBER, tag=0, default=_NO_PROTOCOLS),
+            Field("classicMemberMetadata", _CLASSIC_MEMBER, tag=0, default=_NO_CLASSIC_MEMBER),
         ),
     ),
     ConsumerGroupRecordType.TARGET_ASSIGNMENT_METADATA: GroupRecordSchema(

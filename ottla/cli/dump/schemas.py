@@ -56,9 +56,8 @@ def struct_of(*fields: Field) -> Read:
 
 
 def nullable_struct_of(*fields: Field) -> Read:
-    """Return a reader of a struct that follows a byte 1, or None after a byte 0."""
-    struct = struct_of(*fields)
-    return lambda reader, version: struct(reader, version) if reader.unsigned_varint() else None
+    """Read a struct after a byte that is 0 if it is null."""
+    return lambda reader, version: read_fields(fields, reader, version) if reader.raw(1) != b"\0" else None
 
 
 def array_of(element: Read, least_bytes: int = 1) -> Read:

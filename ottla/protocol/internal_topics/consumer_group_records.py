@@ -60,7 +60,10 @@ class ClassicMemberMetadata(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
-_DEFAULT_CLASSIC: Final = ClassicMemberMetadata(0, ())
+_NO_TAG: Final = ClassicMemberMetadata(0, ())
+"""What a value without the tag means: Kafka's default is an empty struct, so that null is written."""
+_NULL: Final = b"\0"
+_PRESENT: Final = b"\1"
 
 
 class PartitionMetadata(NamedTuple):
@@ -70,10 +73,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """The subscription of a member. `classic` is None for a member of the consumer protocol.
-
-    Kafka reads a value without the tagged field as that of a classic member without protocols.
-    """
+    """The subscription of a member. `classic` is None for a member of the consumer protocol."""
 
     instance_id: str | None
     rack_id: str | None
@@ -208,21 +208,20 @@ def _write_member(writer: Writer, member: MemberMetadata) -> None:
     writer.string(member.topic_regex)
     writer.int32(member.rebalance_timeout_ms)
     writer.string(member.server_assignor)
-    writer.tags(None if member.classic == _DEFAULT_CLASSIC else (0, _nullable_classic(member.classic)))
+    writer.tags(None if member.classic == _NO_TAG else (0, _classic_metadata(member.classic)))
 
 
-def _nullable_classic(metadata: ClassicMemberMetadata | None) -> bytes:
-    """Encode a byte 0 for None, otherwise a byte 1 and the struct, as Kafka does for a nullable struct in a tag."""
+def _classic_metadata(metadata: ClassicMemberMetadata | None) -> bytes:
     if metadata is None:
-        return b"\0"
+        return _NULL
     writer = Writer(flexible=True)
-    writer.int8(1)
 
     def protocol(element: tuple[str, bytes]) -> None:
         writer.string(element[0])
         writer.blob(element[1])
         writer.tags()
 
+    writer.out += _PRESENT
     writer.int32(metadata.session_timeout_ms)
     writer.array(metadata.protocols, protocol)
     writer.tags()
@@ -287,16 +286,16 @@ def _read_member(reader: Reader) -> MemberMetadata:
         server_assignor=reader.nullable_string(),
     )
     tags = reader.tags()
-    return member._replace(classic=_read_nullable_classic(tags[0]) if 0 in tags else _DEFAULT_CLASSIC)
+    return member._replace(classic=_read_classic_metadata(tags[0]) if 0 in tags else _NO_TAG)
 
 
-def _read_nullable_classic(reader: Reader) -> ClassicMemberMetadata | None:
+def _read_classic_metadata(reader: Reader) -> ClassicMemberMetadata | None:
     def protocol() -> tuple[str, bytes]:
         found = reader.string(), reader.blob()
         reader.tags()
         return found
 
-    if not reader.unsigned_varint():
+    if reader.raw(1) == _NULL:
         return None
     return ClassicMemberMetadata(reader.int32(), reader.array(protocol, 3))
 
