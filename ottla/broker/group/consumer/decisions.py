@@ -134,6 +134,12 @@ def decide_heartbeat(
     found = _find_member(group, beat)
     if isinstance(found, Refusal):
         return found
+    if beat.topic_regex is None and found.metadata.topic_regex:  # a member that joined the group at Kafka
+        return Refusal(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"Regular expression {found.metadata.topic_regex} of member {found.member_id} is not supported. "
+            "Subscribe to names of topics.",
+        )
     version = group.version
     step = _Step(group, found, settings, find_topic)
     step.update_member(beat)

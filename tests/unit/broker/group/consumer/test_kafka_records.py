@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.group.consumer.consumer_group import ConsumerGroupState
+from ottla.broker.group.consumer.decisions import Heartbeat, Refusal, Settings, decide_heartbeat
 from ottla.broker.group.log import CoordinatorRecord
 from ottla.broker.group.shard import GroupStore
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupRecordType,
@@ -16,11 +18,12 @@ from ottla.protocol.internal_topics.consumer_group_records import (
     encode_consumer_group_value,
     read_consumer_group_key,
 )
+from ottla.protocol.steps import to_the_end
 
 RECORDED = Path(__file__).parents[4] / "data" / "consumer-groups" / "kafka-4.3.1.txt"
 
 
-def recorded():
+def read_records():
     """Yield the key and the value of each record, as bytes; a tombstone is None."""
     for line in RECORDED.read_text().splitlines():
         key, value = line.split()
@@ -31,7 +34,7 @@ def recorded():
 def groups():
     """Return the groups of a replay by id."""
     store = GroupStore()
-    for offset, (key_bytes, content) in enumerate(recorded()):
+    for offset, (key_bytes, content) in enumerate(read_records()):
         if (key := read_consumer_group_key(key_bytes)) is not None:
             value = None if content is None else decode_consumer_group_value(key.record_type, content)
             store.apply(CoordinatorRecord(-1, offset, key, value), 0)
@@ -43,14 +46,14 @@ def by_client(group):
     return {member.metadata.client_id: member for member in group.members.values()}
 
 
-def owned(member):
+def list_epochs(member):
     """Return the assignment epochs of a member's partitions, a tuple for each topic."""
     return sorted(tuple(epochs.values()) for epochs in member.current.assigned.values())
 
 
 def test_each_record_is_encoded_as_kafka_wrote_it():
     seen = set()
-    for key_bytes, content in recorded():
+    for key_bytes, content in read_records():
         key = read_consumer_group_key(key_bytes)
         assert encode_consumer_group_key(key) == key_bytes
         seen.add((key.record_type, content is None))
@@ -75,7 +78,7 @@ def test_replay_of_kafkas_records_has_its_groups(groups):
 
 def test_replay_of_kafkas_records_has_its_members_and_what_they_own(groups):
     auditors = by_client(groups["auditors"])
-    assert {name: (member.epoch, owned(member)) for name, member in auditors.items()} == {
+    assert {name: (member.epoch, list_epochs(member)) for name, member in auditors.items()} == {
         "one": (5, [(2, 2), (5,)]),
         "two": (5, [(3, 3)]),
     }
@@ -97,6 +100,16 @@ def test_replay_of_kafkas_records_has_the_assignor_the_expression_and_the_classi
     assert mixed["new"].metadata.classic is None
     assert mixed["classic"].metadata.classic.session_timeout_ms == 45_000
     assert [name for name, _ in mixed["classic"].metadata.classic.protocols] == ["range", "roundrobin"]
+
+
+def test_heartbeat_of_a_member_with_a_regular_expression_of_kafka_is_refused(groups):
+    group = groups["watchers"]
+    (member,) = group.members.values()
+    unchanged = (None, None, -1, None, None, None, None)
+    beat = Heartbeat("watchers", member.member_id, member.epoch, *unchanged, "regex", "/127.0.0.1")
+    answer = to_the_end(decide_heartbeat(group, beat, Settings(5_000, 0, 100, ("uniform",)), lambda _: None, 0, True))
+    assert isinstance(answer, Refusal)
+    assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_member_without_the_field_of_classic_members_is_one_without_protocols():
