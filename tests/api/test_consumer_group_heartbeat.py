@@ -128,3 +128,9 @@ def test_group_is_the_same_after_a_restart(broker):
     assert repr(before) == repr(after)
     assert after.groups[0].group_state == "Reconciling"
     assert len(read_assignment(m1.beat(2))[2]) == 2
+
+
+def test_topic_names_beyond_the_limit_of_a_member_are_refused():
+    broker = GroupBroker(group_member_max_metadata_bytes=1_000)
+    assert error_of(Member(broker, "m").join(["n" * 200] * 6)) is E.INVALID_REQUEST
+    assert error_of(Member(broker, "m").join(["n" * 200])) is E.NONE

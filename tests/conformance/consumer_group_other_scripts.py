@@ -180,7 +180,7 @@ def looks_at_a_classic_group(requests):
     requests.list_types()
 
 
-def groups_and_offsets_are_deleted(requests):
+def delete_groups_and_offsets(requests):
     m = Member(requests, "m")
     m.join()
     requests.commit([(requests.a, [(0, 1, "")]), (requests.b, [(0, 2, "")])], "m", 2)
@@ -346,7 +346,7 @@ SCRIPTS = [
     transactions_of_groups_that_are_not_there,
     looks_at_a_group,
     looks_at_a_classic_group,
-    groups_and_offsets_are_deleted,
+    delete_groups_and_offsets,
     a_static_member_that_is_away_keeps_its_group,
     classic_clients_of_a_group_with_members,
     an_administrator_removes_static_members,

@@ -207,13 +207,13 @@ class ConsumerGroupRequests(GroupRequests):
             case TargetAssignment(partitions):
                 return self.show(self._name_topics(partitions))
             case CurrentAssignment(epoch, previous, state, assigned, pending):
-                return epoch, previous, state, self._show_owned(assigned), self._show_owned(pending)
+                return epoch, previous, state, self._show_partitions(assigned), self._show_partitions(pending)
         raise AssertionError(value)
 
     def _name_topics(self, assignment):
         return {self.topic_name(UUID(bytes=bytes(topic_id))): rows for topic_id, rows in assignment.items()}
 
-    def _show_owned(self, owned):
+    def _show_partitions(self, owned):
         rows = sorted(self._name_topics(owned).items())
         return [(name, sorted(epochs.items() if self.is_exact else epochs.values())) for name, epochs in rows]
 

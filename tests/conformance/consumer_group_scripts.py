@@ -436,7 +436,7 @@ def topics_grow_and_appear(requests):
     requests.read_records()
 
 
-def a_topic_is_deleted(requests):
+def delete_a_topic(requests):
     m1, m2 = (Member(requests, name, requests.a, requests.b, assignor="range") for name in ("m1", "m2"))
     m1.join()
     m2.join()
@@ -489,6 +489,6 @@ SCRIPTS = [
     a_static_member_returns_with_another_subscription,
     a_member_gives_its_instance_id_later,
     topics_grow_and_appear,
-    a_topic_is_deleted,
+    delete_a_topic,
     the_only_topic_is_deleted_and_made_anew,
 ]

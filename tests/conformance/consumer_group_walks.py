@@ -28,7 +28,7 @@ def walk(seed):
 def _step(chance, requests, member):
     names = chance.sample([requests.a, requests.b, "no-such-topic"], chance.randint(0, 2))
     epoch = max(member.epoch, 0) + chance.choice((0, 0, 0, 0, -1, -2, 1))
-    owned = _draw_owned(chance, requests, member)
+    owned = _draw_partitions(chance, requests, member)
     action = chance.random()
     if member.epoch <= 0 or action < 0.1:
         # Never without a topic: consumer_group_scripts.py shows what Kafka makes of that.
@@ -53,7 +53,7 @@ def _step(chance, requests, member):
         requests.describe_consumer_group()
 
 
-def _draw_owned(chance, requests, member):
+def _draw_partitions(chance, requests, member):
     kept = {}
     for name, partitions in sorted(member.owned.items()):
         kept[name] = sorted(partitions)[: chance.randint(0, len(partitions))]

@@ -4,13 +4,14 @@ Version notes: 1 adds the type of a member (KIP-1099). A group of another type i
 with DescribeGroups. A group with a topic that the client may not describe is answered without its members.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.members import ConsumerGroupMember
 from ottla.protocol.api_keys import ApiKey
@@ -28,7 +29,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     groups = reply.rows("groups")
     for group_id in dict.fromkeys(request.body.group_ids):
         group, refused = _find_group(broker, request, group_id)
-        if group is not None and await find_denials(broker, request, DESCRIBE_TOPIC, _topics_of(broker, group)):
+        if group is not None and await find_denials(broker, request, DESCRIBE_TOPIC, await _topics_of(broker, group)):
             group, refused = None, (DESCRIBE_TOPIC.error, _NOT_DESCRIBED)
         if group is None:
             await groups.add(*refused, group_id, "", 0, 0, "", (), operations.NOT_REQUESTED)
@@ -57,20 +58,16 @@ def _find_group(broker: Broker, request: Request, group_id: str) -> tuple[Consum
     return metadata.group, (ErrorCode.NONE, None)
 
 
-def _topics_of(broker: Broker, group: ConsumerGroup) -> Iterable[str]:
+async def _topics_of(broker: Broker, group: ConsumerGroup) -> Collection[str]:
     """Return the names of the topics in the group's assignments."""
     topics = broker.cluster.topics_by_id
-    return {
-        topics[topic_id].name
-        for member in group.members.values()
-        for owned in (
-            member.current.assigned,
-            member.current.pending_revocation,
-            group.targets.get(member.member_id, {}),
-        )
-        for topic_id in owned
-        if topic_id in topics
-    }
+    names: set[str] = set()
+    for member in list(group.members.values()):
+        current, target = member.current, group.targets.get(member.member_id, {})
+        topic_ids = (*current.assigned, *current.pending_revocation, *target)
+        names.update(topics[topic_id].name for topic_id in topic_ids if topic_id in topics)
+        await broker.turns.spend(LOOKUP_US * (1 + len(topic_ids)))
+    return names
 
 
 async def _add_group(
