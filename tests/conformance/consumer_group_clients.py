@@ -19,7 +19,7 @@ QUICK = {
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.min.heartbeat.interval.ms": "300",
 }
-OFFSET_TYPES = (0, 1)
+OTHER_TYPES = (0, 1, 2)  # offsets and classic groups
 EVENT_TIMEOUT_S = 60
 
 
@@ -90,7 +90,7 @@ def record_lines(partition):
     """Yield a line for each record of consumer groups in a partition of `__consumer_offsets`, without its offsets."""
     for batch in scan_partition(partition).batches:
         for record in batch.records():
-            if int.from_bytes(record.key[:2], "big") not in OFFSET_TYPES:
+            if int.from_bytes(record.key[:2], "big") not in OTHER_TYPES:
                 yield f"{record.key.hex()} {'-' if record.value is None else record.value.hex()}\n"
 
 
