@@ -179,3 +179,13 @@ def test_own_configs_of_a_group_count(broker):
     reply = broker.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
     assert reply.responses[0].error_code == E.NONE
     assert Member(broker, "m").join().heartbeat_interval_ms == 6_000
+
+
+def test_changed_assignment_interval_of_the_broker_counts_at_once(broker):
+    m1, m2 = Member(broker, "m1"), Member(broker, "m2")
+    config = {"name": "group.consumer.assignment.interval.ms", "config_operation": 0, "value": "0"}
+    resource = {"resource_type": 4, "resource_name": "1", "configs": [config]}
+    reply = broker.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    assert reply.responses[0].error_code == E.NONE
+    m1.join()
+    assert read_assignment(m2.join()) == (E.NONE, 3, [])

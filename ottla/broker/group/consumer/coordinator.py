@@ -53,7 +53,8 @@ class ConsumerGroups:
         self._cluster = cluster
         self._turns = turns
         self._clock = clock
-        self._config = config
+        self.config = config
+        """The broker's configuration, which may change while it runs."""
         self._arm = arm
         # These steps need neither memory nor other threads.
         self._work = LongWork(turns, DeferredWorkers(turns.next_turn), 0)
@@ -61,13 +62,13 @@ class ConsumerGroups:
     @property
     def is_enabled(self) -> bool:
         """Whether the cluster serves the consumer protocol."""
-        is_served = "consumer" in self._config.group_coordinator_rebalance_protocols.split(",")
+        is_served = "consumer" in self.config.group_coordinator_rebalance_protocols.split(",")
         return is_served and self._cluster.feature(GROUP_FEATURE) >= 1
 
     @property
     def default_assignor(self) -> str:
         """The assignor of a group whose members name none."""
-        return self._config.group_consumer_assignors.split(",")[0]
+        return self.config.group_consumer_assignors.split(",")[0]
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply | Refusal:
         """Handle ConsumerGroupHeartbeat. The reply must wait until the log is durable."""
@@ -118,7 +119,7 @@ class ConsumerGroups:
         return None if topic is None else TopicInfo(topic.topic_id, topic.partition_count)
 
     def _settings(self, group_id: str) -> Settings:
-        config = self._config
+        config = self.config
         return Settings(
             self._own(group_id, "consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms),
             self._own(group_id, "consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms),
@@ -208,7 +209,7 @@ class ConsumerGroups:
             group.end_timers(member.member_id)
             return
         session_ms = self._own(
-            group.group_id, "consumer.session.timeout.ms", self._config.group_consumer_session_timeout_ms
+            group.group_id, "consumer.session.timeout.ms", self.config.group_consumer_session_timeout_ms
         )
         group.start_session(member.member_id, now_ms + session_ms)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
