@@ -6,6 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-for-the-demo
+COMPILED := $(VENV)/.compiled
 CHECK_PYTHON = $(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12 ...")'
 # What is drawn in tests is drawn anew for each commit, and the same for everybody who tests that commit.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
@@ -54,7 +55,10 @@ $(DEMO_STAMP): pyproject.toml
 
 env: $(STAMP)
 
-test: lint types contracts tests
+# Side by side: the checks of the code, and what the tests need to begin.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs 2 lint types contracts $(COMPILED)
+	@$(MAKE) --no-print-directory tests
 
 check: lint types contracts crash
 	$(MAKE) --no-print-directory tests FAST=0 KILLS=50 SEEDS=100000
@@ -69,7 +73,12 @@ types: $(STAMP)
 contracts: $(STAMP)
 	$(BIN)/lint-imports
 
-tests: $(STAMP)
+# Once for all processes: each of them would compile the modules and the tests of a new checkout.
+$(COMPILED): | $(STAMP)
+	@$(BIN)/python -m pytest --collect-only --quiet > $@.new || { cat $@.new; exit 1; }
+	@mv $@.new $@
+
+tests: $(STAMP) $(COMPILED)
 	OTTLA_FAST=$(FAST) OTTLA_KILLS=$(KILLS) OTTLA_SEED=$(SEED) OTTLA_SEEDS=$(SEEDS) \
 	  $(BIN)/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED) $(TRIES)
 

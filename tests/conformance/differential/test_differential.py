@@ -6,7 +6,7 @@ and must answer as recorded.
 
 import pytest
 from differential.kept import REUSED_AT_LEVEL_2, kept_at
-from differential.library import LEVELS, recording, scripts
+from differential.library import LEVELS, recorded_lines, recording, scripts
 from differential.play import OVERRIDES, kafka_at, ottla_at, ottla_refusing_at, play_all
 
 BROKERS = {"ottla": ottla_at, "ottla that refuses reuse": ottla_refusing_at, "apache": kafka_at}
@@ -48,8 +48,8 @@ def _is_rare(level, script):
     counts = any(step["op"] == "init_many" for step in script.steps)
     if counts and (level < max(LEVELS) or script.name.startswith(("exhaustion", "marker"))):
         return True
-    others = [recording(other).get(script.name) for other in LEVELS if other > level]
-    return any(other and other == recording(level).get(script.name) for other in others)
+    others = [recorded_lines(other).get(script.name) for other in LEVELS if other > level]
+    return any(other and other == recorded_lines(level).get(script.name) for other in others)
 
 
 def _cases():

@@ -9,22 +9,23 @@ import ottla.broker
 from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS
 
 BROKER = Path(ottla.broker.__file__).parent
-READ = {
-    node.attr
-    for path in BROKER.rglob("*.py")
-    for node in ast.walk(ast.parse(path.read_text()))
-    if isinstance(node, ast.Attribute)
-}
 INHERITED = {option.broker for option in TOPIC_OPTIONS if option.acted_on}
 CHECKED = {"process.roles"}
 """Options that only a check reads: one value has an effect, and others are refused."""
 
 
+@pytest.fixture(scope="module")
+def read():
+    """Return the names of all attributes in the code of the broker."""
+    trees = (ast.parse(path.read_text()) for path in BROKER.rglob("*.py"))
+    return {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
 @pytest.mark.parametrize("option", BROKER_OPTIONS, ids=lambda option: option.key)
-def test_option_of_the_broker_is_read_or_inherited_by_topics(option):
-    assert option.attribute in READ or option.key in INHERITED | CHECKED
+def test_option_of_the_broker_is_read_or_inherited_by_topics(option, read):
+    assert option.attribute in read or option.key in INHERITED | CHECKED
 
 
 @pytest.mark.parametrize("option", [one for one in TOPIC_OPTIONS if one.acted_on], ids=lambda option: option.key)
-def test_every_topic_config_that_is_acted_on_is_read(option):
-    assert option.attribute in READ
+def test_every_topic_config_that_is_acted_on_is_read(option, read):
+    assert option.attribute in read
