@@ -1,4 +1,4 @@
-"""The Spark session of the run."""
+"""The Spark session of the run, and a Spark in a process of its own."""
 
 import os
 import sys
@@ -6,6 +6,11 @@ import sys
 import pytest
 
 from tests.spark import early
+from tests.spark.reader_process import reader_process
+
+__all__ = ["reader_process"]
+# A JVM of a few tests is not worth the second compiler, which takes a quarter of its time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,5 @@
 """A folder that is no log directory, and a glob that matches no topic: the data source and the jobs of spark-submit."""
 
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
@@ -13,7 +10,6 @@ from ottla.spark_jobs import alert, audit, export
 from ottla.spark_jobs.options import read_options
 from ottla.spark_jobs.stream.watch import Watch
 from tests.spark.streaming import read_to_end
-from tests.timeout import EVENT_TIMEOUT_S
 from tests.wrong_folders import FOLDERS, TOPIC, make_wrong_folder, write_log_directory
 
 pytestmark = pytest.mark.spark
@@ -97,22 +93,8 @@ def test_a_continuous_alert_names_a_glob_that_matches_no_topic(spark, log_direct
     assert capsys.readouterr() == ("", f"ottla alert: {UNMATCHED}\n")
 
 
-READ = """
-import sys
-import ottla.spark_jobs
-from pyspark.sql import SparkSession
-
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-spark = builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
-_, directory, topics = sys.argv
-print(spark.read.format("ottla").option("topics", topics).load(directory).count())
-"""
-
-
 @pytest.mark.slow
-def test_a_glob_that_matches_no_topic_is_in_the_log_of_the_driver(log_directory):
-    """The test needs a separate process: the session of these tests writes to its original stderr."""
-    command = [sys.executable, "-c", READ, str(log_directory), f"leger-*,{TOPIC}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
-    assert (done.returncode, done.stdout) == (0, "4\n")
-    assert f"{log_directory}: {UNMATCHED}\n" in done.stderr
+def test_a_glob_that_matches_no_topic_is_in_the_log_of_the_driver(log_directory, reader_process):
+    counted, _peak_kb = reader_process.count(log_directory, topics=f"leger-*,{TOPIC}")
+    assert counted == "4"
+    assert f"{log_directory}: {UNMATCHED}\n" in reader_process.log
