@@ -1,0 +1,101 @@
+"""A Spark in a process of its own, which counts the rows of views: for what a process is alone to show.
+
+Its peak memory is that of reading, and its stderr is the log of a driver.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.timeout import EVENT_TIMEOUT_S
+
+SCRIPT = """
+import json, sys, threading
+from pathlib import Path
+import ottla.spark_jobs
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+
+
+def field(status, name):
+    return next((int(line.split()[1]) for line in status if line.startswith(name)), 0)
+
+
+def peaks_of_python():
+    "Peak memory in KiB of the processes below this one that run Python, by process id."
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            program = (entry / "exe").readlink().name
+            status = (entry / "status").read_text().splitlines()
+        except OSError:  # it ended
+            continue
+        found[int(entry.name)] = field(status, "PPid:"), field(status, "VmHWM:"), program
+    below = {os_id for os_id in found if found[os_id][2] == "java"}
+    for _ in range(4):
+        below |= {os_id for os_id, (parent, _, _) in found.items() if parent in below}
+    return {os_id: found[os_id][1] for os_id in below if found[os_id][2].startswith("python")}
+
+
+peaks, ended = {}, threading.Event()
+
+
+def watch():
+    while not ended.wait(0.05):
+        for os_id, peak in peaks_of_python().items():
+            peaks[os_id] = max(peak, peaks.get(os_id, 0))
+
+
+def count(root, options):
+    try:
+        return str(spark.read.format("ottla").options(**options).load(root).count())
+    except PySparkException as error:
+        return "|".join(sorted({line for line in str(error).splitlines() if line.startswith("ottla.")}))
+
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+for line in sys.stdin:
+    root, options = json.loads(line)
+    print(json.dumps([count(root, options), max(peaks.values(), default=0)]), flush=True)
+ended.set()
+watcher.join()
+"""
+
+
+class ReaderProcess:
+    """A running process. `log` is what it has written to its stderr."""
+
+    def __init__(self, log_path):
+        self._log_path = log_path
+        with log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    @property
+    def log(self):
+        return self._log_path.read_text()
+
+    def count(self, root, **options):
+        """Return (the number of rows, or the lines of the error; peak memory of a Python process so far in KiB)."""
+        print(json.dumps([str(root), options]), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, self.log
+        return json.loads(answer)
+
+    def stop(self):
+        self._process.communicate(timeout=EVENT_TIMEOUT_S)
+        assert self._process.returncode == 0, self.log
+
+
+@pytest.fixture(scope="session")
+def reader_process(tmp_path_factory):
+    process = ReaderProcess(tmp_path_factory.mktemp("reader") / "log")
+    yield process
+    process.stop()
