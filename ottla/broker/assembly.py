@@ -197,7 +197,7 @@ class Assembly:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
         before, self.config, self.broker.config = self.config, config, config
-        self.broker.groups.consumer_groups.config = config
+        self.broker.groups.consumer_groups.configure(config)
         self.on_config_changed(config)
         self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:

@@ -238,11 +238,29 @@ class Config(ServerConfig):
     group_consumer_session_timeout_ms: int = int32(
         45000, "How long a member of a group of the consumer protocol may be silent.", at_least=1
     )
+    group_consumer_min_session_timeout_ms: int = int32(
+        45000, "The least `group.consumer.session.timeout.ms`, for the broker and for a group.", at_least=1
+    )
+    group_consumer_max_session_timeout_ms: int = int32(
+        60000, "The largest `group.consumer.session.timeout.ms`, for the broker and for a group.", at_least=1
+    )
     group_consumer_heartbeat_interval_ms: int = int32(
         5000, "How often a member of a group of the consumer protocol is to send a heartbeat.", at_least=1
     )
+    group_consumer_min_heartbeat_interval_ms: int = int32(
+        5000, "The least `group.consumer.heartbeat.interval.ms`, for the broker and for a group.", at_least=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = int32(
+        15000, "The largest `group.consumer.heartbeat.interval.ms`, for the broker and for a group.", at_least=1
+    )
     group_consumer_assignment_interval_ms: int = int32(
         1000, "The least time between two target assignments of a group of the consumer protocol.", DYNAMIC
+    )
+    group_consumer_min_assignment_interval_ms: int = int32(
+        0, "The least `group.consumer.assignment.interval.ms`, for the broker and for a group."
+    )
+    group_consumer_max_assignment_interval_ms: int = int32(
+        15000, "The largest `group.consumer.assignment.interval.ms`, for the broker and for a group."
     )
     group_consumer_max_size: int = int32(INT32_MAX, "The most members of a group of the consumer protocol.", at_least=1)
     group_consumer_assignors: str = items(

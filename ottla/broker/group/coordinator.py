@@ -79,7 +79,7 @@ class GroupCoordinator:
         self._manager = GroupMetadataManager(
             cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._start_group
         )
-        self.offsets = OffsetCommits(self._manager, cluster, clock, config.offset_metadata_max_bytes)
+        self.offsets = OffsetCommits(self._manager, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
         self.deletion = GroupDeletion(self._manager, turns, clock)

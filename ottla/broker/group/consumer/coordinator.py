@@ -4,11 +4,11 @@ Source: `GroupCoordinatorService`, `GroupMetadataManager` of Kafka 4.3.1.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ottla.broker.cluster.features import GROUP_FEATURE
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.config import Config
+from ottla.broker.config import Config, ConsumerGroupTimeouts, out_of_bounds, timeouts_of
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.decisions import (
@@ -53,11 +53,21 @@ class ConsumerGroups:
         self._cluster = cluster
         self._turns = turns
         self._clock = clock
-        self.config = config
-        """The broker's configuration, which may change while it runs."""
         self._arm = arm
+        # What a heartbeat reads, made when the broker's configuration changes; for groups with configs, at first use.
+        self._assignors: tuple[str, ...] = ()
+        self._timeouts: ConsumerGroupTimeouts
+        self._own_timeouts: dict[str, tuple[Mapping[str, str], ConsumerGroupTimeouts]] = {}
+        self.configure(config)
         # These steps need neither memory nor other threads.
         self._work = LongWork(turns, DeferredWorkers(turns.next_turn), 0)
+
+    def configure(self, config: Config) -> None:
+        """Use this configuration of the broker from now on."""
+        self.config = config
+        self._assignors = tuple(config.group_consumer_assignors.split(","))
+        self._timeouts = timeouts_of(config, {})
+        self._own_timeouts.clear()
 
     @property
     def is_enabled(self) -> bool:
@@ -68,7 +78,7 @@ class ConsumerGroups:
     @property
     def default_assignor(self) -> str:
         """The assignor of a group whose members name none."""
-        return self.config.group_consumer_assignors.split(",")[0]
+        return self._assignors[0]
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply | Refusal:
         """Handle ConsumerGroupHeartbeat. The reply must wait until the log is durable."""
@@ -119,17 +129,33 @@ class ConsumerGroups:
         return None if topic is None else TopicInfo(topic.topic_id, topic.partition_count)
 
     def _settings(self, group_id: str) -> Settings:
-        config = self.config
+        timeouts = self._timeouts_of(group_id)
         return Settings(
-            self._own(group_id, "consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms),
-            self._own(group_id, "consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms),
-            config.group_consumer_max_size,
-            tuple(config.group_consumer_assignors.split(",")),
+            timeouts.heartbeat_interval_ms,
+            timeouts.assignment_interval_ms,
+            self.config.group_consumer_max_size,
+            self._assignors,
         )
 
-    def _own(self, group_id: str, key: str, default: int) -> int:
-        """Return the number that a group's own config has, else the broker's."""
-        return int(self._cluster.image.group_configs.get(group_id, {}).get(key, default))
+    def _timeouts_of(self, group_id: str) -> ConsumerGroupTimeouts:
+        """Return the values in force for a group: its own within the broker's bounds, else the broker's."""
+        configs = self._cluster.image.group_configs
+        own = configs.get(group_id)
+        if own is None:
+            return self._timeouts
+        known = self._own_timeouts.get(group_id)
+        if known is not None and known[0] == own:
+            return known[1]
+        for name, value, used in out_of_bounds(self.config, own):
+            log.warning(
+                "Group %(group).100s: %(config)s=%(value)d is out of the broker's bounds: %(used)d is used",
+                {"group": group_id, "config": name, "value": value, "used": used},
+            )
+        if len(self._own_timeouts) > len(configs):
+            self._own_timeouts.clear()  # of groups whose configs were deleted
+        timeouts = timeouts_of(self.config, own)
+        self._own_timeouts[group_id] = dict(own), timeouts
+        return timeouts
 
     def _beat(self, beat: Heartbeat) -> Steps[HeartbeatReply | Refusal]:
         """Decide on a heartbeat, log and apply the decision. Decide again if the group has changed meanwhile."""
@@ -208,9 +234,7 @@ class ConsumerGroups:
         if member.member_id not in group.members:
             group.end_timers(member.member_id)
             return
-        session_ms = self._own(
-            group.group_id, "consumer.session.timeout.ms", self.config.group_consumer_session_timeout_ms
-        )
+        session_ms = self._timeouts_of(group.group_id).session_timeout_ms
         group.start_session(member.member_id, now_ms + session_ms)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.rebalances.pop(member.member_id, None)
