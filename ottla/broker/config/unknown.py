@@ -24,7 +24,7 @@ delete.records.purgatory.purge.interval.requests delete.topic.enable early.start
 fetch.purgatory.purge.interval.requests group.consumer.max.assignment.interval.ms
 group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.migration.policy
 group.consumer.min.assignment.interval.ms
-group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
+group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads
 group.coordinator.threads group.share.assignors group.share.delivery.count.limit
 group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
