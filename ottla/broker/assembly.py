@@ -84,7 +84,7 @@ class Assembly:
         sink = LocalMarkerWriter(cluster, logs.flusher)
         markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
         transactions = TransactionCoordinator(cluster, sink, turns, clock, config, markers_delay_ms)
-        groups = GroupCoordinator(cluster, turns, clock, config, storage.new_uuid)
+        groups = GroupCoordinator(cluster, turns, clock, config, storage.new_uuid, workers)
         sink.completed_by[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
         budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
         nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens

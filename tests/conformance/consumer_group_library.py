@@ -13,6 +13,7 @@ from pathlib import Path
 
 from consumer_group_id_scripts import SCRIPTS as ID_SCRIPTS
 from consumer_group_other_scripts import SCRIPTS as OTHER_SCRIPTS
+from consumer_group_regex_scripts import SCRIPTS as REGEX_SCRIPTS
 from consumer_group_requests import TOPIC_CHANGE_S, ConsumerGroupRequests, topics_of
 from consumer_group_scripts import SCRIPTS as HEARTBEAT_SCRIPTS
 from consumer_group_walks import SCRIPTS as WALKS
@@ -23,7 +24,9 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-SCRIPTS = {script.__name__: script for script in (*HEARTBEAT_SCRIPTS, *OTHER_SCRIPTS, *ID_SCRIPTS, *WALKS)}
+SCRIPTS = {
+    script.__name__: script for script in (*HEARTBEAT_SCRIPTS, *OTHER_SCRIPTS, *ID_SCRIPTS, *REGEX_SCRIPTS, *WALKS)
+}
 RECORDING = Path(__file__).parents[1] / "data" / "differential" / "kafka-4.3.1-consumer-groups.jsonl.gz"
 # Each group epoch gets its assignment at once.
 OVERRIDES = {"auto.create.topics.enable": "false", "group.consumer.assignment.interval.ms": "0"}

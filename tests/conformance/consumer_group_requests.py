@@ -17,8 +17,10 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.internal_topics.consumer_group_records import (
     ConsumerGroupMetadata,
+    ConsumerGroupRecordType,
     CurrentAssignment,
     MemberMetadata,
+    ResolvedRegularExpression,
     TargetAssignment,
     TargetAssignmentMetadata,
     decode_consumer_group_value,
@@ -28,6 +30,8 @@ from ottla.protocol.internal_topics.offsets_records import read_offsets_key
 from ottla.protocol.records import iter_records
 
 GROUP_RESOURCE, SET_CONFIG = 32, 0
+ANY_ORDER = ("TARGET_ASSIGNMENT_MEMBER", "REGULAR_EXPRESSION")
+RESOLVE_TIMEOUT_S = 30
 DRAWN_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 TOPIC_CHANGE_S = 0.5
 OWN = "own"
@@ -170,19 +174,33 @@ class ConsumerGroupRequests(GroupRequests):
     def read_records(self):
         """Every record of the group in `__consumer_offsets`; no times, of hashes whether there is one.
 
-        Targets that follow each other are sorted: Kafka writes them in the order of a hash table.
+        Targets and expressions that follow each other are sorted: Kafka writes them in the order of a hash table.
         """
+        rows = [row for record in self._iter_records() if (row := self._told_record(record))]
+        for kind, some in groupby(rows, key=lambda row: row[0]):
+            for row in sorted(some, key=repr) if kind in ANY_ORDER else some:
+                self.tell("logged", *row)
+
+    def await_resolutions(self, count):
+        """Wait until the log has this number of records of resolved expressions of the group."""
+        wanted, deadline = (
+            (ConsumerGroupRecordType.REGULAR_EXPRESSION, self.group),
+            time.monotonic() + RESOLVE_TIMEOUT_S,
+        )
+        while True:
+            keys = [read_consumer_group_key(record.key) for record in self._iter_records() if record.value is not None]
+            if sum(key is not None and key[:2] == wanted for key in keys) >= count:
+                return
+            assert time.monotonic() < deadline, f"{self.group}: no resolved expression"
+            time.sleep(0.05)
+
+    def _iter_records(self):
         message = request(ApiKey.METADATA, topics=[part(ApiKey.METADATA, "MetadataRequestTopic", name=OFFSETS)])
         (topic,) = self.main.send(message, 8).topics
         log = self._read(OFFSETS, coordinator_partition(self.group, len(topic.partitions)))
-        rows = []
         for position, header in iter_batches(log):
             if not header.is_control:
-                batch = log[position : position + header.size_bytes]
-                rows += [row for record in iter_records(batch, header) if (row := self._told_record(record))]
-        for kind, some in groupby(rows, key=lambda row: row[0]):
-            for row in sorted(some, key=repr) if kind == "TARGET_ASSIGNMENT_MEMBER" else some:
-                self.tell("logged", *row)
+                yield from iter_records(log[position : position + header.size_bytes], header)
 
     def _told_record(self, record):
         key = read_consumer_group_key(record.key)
@@ -208,6 +226,8 @@ class ConsumerGroupRequests(GroupRequests):
                 return self.show(self._name_topics(partitions))
             case CurrentAssignment(epoch, previous, state, assigned, pending):
                 return epoch, previous, state, self._show_partitions(assigned), self._show_partitions(pending)
+            case ResolvedRegularExpression(topics):
+                return sorted(topics)
         raise AssertionError(value)
 
     def _name_topics(self, assignment):
@@ -266,9 +286,12 @@ class Member:
         if not reply.error_code:
             self.epoch, self.member_id = reply.member_epoch, reply.member_id
             self.owned = self.owned if assigned is None else assigned
+        message = reply.error_message
+        if reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            message = message[: message.rindex("expression: ")]  # the rest has the words of each library
         requests.tell(
             label,
-            *(ErrorCode(reply.error_code).name, reply.error_message, requests.name(reply.member_id)),
+            *(ErrorCode(reply.error_code).name, message, requests.name(reply.member_id)),
             *(reply.member_epoch, reply.heartbeat_interval_ms, None if assigned is None else requests.show(assigned)),
         )
 

@@ -262,6 +262,12 @@ class Config(ServerConfig):
     group_consumer_max_assignment_interval_ms: int = int32(
         15000, "The largest `group.consumer.assignment.interval.ms`, for the broker and for a group."
     )
+    group_consumer_regex_refresh_interval_ms: int = int32(
+        600_000,
+        "How often the regular expressions of a group of the consumer protocol are matched again, if no topics are "
+        "created. It finds topics that its members may describe since.",
+        at_least=10_000,
+    )
     group_consumer_max_size: int = int32(INT32_MAX, "The most members of a group of the consumer protocol.", at_least=1)
     group_consumer_assignors: str = items(
         "uniform,range",
@@ -275,7 +281,7 @@ class Config(ServerConfig):
     group_member_max_metadata_bytes: int = int32(
         262144,
         "Ottla's own: the most bytes of metadata that a member may send for all its protocols (its subscription and "
-        "the data of its assignors).",
+        "the data of its assignors), and of all regular expressions of a group.",
         at_least=1,
     )
 

@@ -28,6 +28,7 @@ from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
@@ -71,7 +72,9 @@ class GroupCoordinator:
         clock: Clock,
         config: Config,
         new_member_uuid: Callable[[], UUID] = uuid4,
+        workers: Workers | None = None,
     ) -> None:
+        """Create the coordinator without groups. Without `workers` all work runs in turns."""
         self._turns = turns
         self._clock = clock
         self._config = config
@@ -83,7 +86,7 @@ class GroupCoordinator:
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
         self.deletion = GroupDeletion(self._manager, turns, clock)
-        self.consumer_groups = ConsumerGroups(self._manager, cluster, turns, clock, config, self._arm)
+        self.consumer_groups = ConsumerGroups(self._manager, cluster, turns, clock, config, self._arm, workers)
         self._deleted_topics = DeletedTopics(self._manager, turns, clock)
         interval_ms = config.offsets_retention_check_interval_ms
         self._cleaning = Periodic("expired offsets", interval_ms, expiration.expire, turns, clock)
@@ -99,6 +102,7 @@ class GroupCoordinator:
         """Cancel every timer and the work in progress. Nothing is read or written after this."""
         self.deletion.stop()
         self._deleted_topics.stop()
+        self.consumer_groups.stop()
         self._manager.stop()
         self._cleaning.stop()
         for metadata in self._manager.groups():

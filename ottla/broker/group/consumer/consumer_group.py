@@ -7,7 +7,7 @@ Source: `ConsumerGroup`, `ModernGroup`, `GroupMetadataManager.replay` of Kafka 4
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
@@ -57,6 +57,7 @@ class ConsumerGroup:
     is_of_consumers: Final = True
 
     __slots__ = (
+        "_matched",
         "_owners",
         "assignment_epoch",
         "assignment_ms",
@@ -65,10 +66,13 @@ class ConsumerGroup:
         "gate",
         "group_id",
         "has_partition_metadata",
+        "is_resolving",
         "members",
         "metadata_hash",
         "rebalances",
+        "regex_subscribers",
         "regexes",
+        "resolve_after_ms",
         "sessions",
         "static_members",
         "targets",
@@ -88,6 +92,11 @@ class ConsumerGroup:
         """Instance id to member id."""
         self.targets: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegularExpression] = {}
+        """The resolved regular expressions."""
+        self.regex_subscribers: Counter[str] = Counter()
+        """The number of members that subscribe to each regular expression, resolved or not."""
+        self._matched: dict[str, frozenset[str]] = {}
+        """The topics of each resolved regular expression."""
         self.has_partition_metadata = False
         """Whether the log has a record of Kafka 4.0 that must get its tombstone."""
         self.topic_subscribers: Counter[str] = Counter()
@@ -106,6 +115,10 @@ class ConsumerGroup:
         """Held while a decision on the group is made in steps."""
         self.topics_version = -1
         """The version of the cluster's metadata with which the hash of the subscribed topics was last compared."""
+        self.is_resolving = False
+        """Whether the regular expressions are being matched against the topics of the cluster."""
+        self.resolve_after_ms = 0
+        """The time before which that is not tried again, after a failure."""
 
     @property
     def preferred_assignor(self) -> str | None:
@@ -137,7 +150,19 @@ class ConsumerGroup:
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether a member names the topic, or a regular expression of one has matched it."""
-        return topic in self.topic_subscribers or any(topic in regex.topics for regex in self.regexes.values())
+        return topic in self.topic_subscribers or any(topic in topics for topics in self._matched.values())
+
+    def topics_of(self, subscription: MemberMetadata) -> Iterator[str]:
+        """Yield the topics that a member names, and those that its regular expression matched when it was resolved."""
+        yield from subscription.topic_names
+        resolved = self.regexes.get(subscription.topic_regex or "")
+        if resolved is not None:
+            yield from resolved.topics
+
+    def has_matched(self, regex: str, topics: Sequence[str]) -> bool:
+        """Return whether these are the topics that a regular expression matched."""
+        matched = self._matched.get(regex, frozenset())
+        return len(matched) == len(topics) and matched.issuperset(topics)
 
     def apply(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
         """Apply a record. Raises IllegalRecord."""
@@ -159,6 +184,7 @@ class ConsumerGroup:
                 self._update(self._member(key.name)._replace(current=value))
             case ResolvedRegularExpression():
                 self.regexes[key.name] = value
+                self._matched[key.name] = frozenset(value.topics)
 
     def start_session(self, member_id: str, end_ms: float) -> None:
         """Let the session of a member end at this monotonic time."""
@@ -225,6 +251,7 @@ class ConsumerGroup:
                     self._update(self.members[key.name]._replace(current=_LEFT))
             case ConsumerGroupRecordType.REGULAR_EXPRESSION:
                 self.regexes.pop(key.name, None)
+                self._matched.pop(key.name, None)
 
     def _remove_member(self, member_id: str) -> None:
         member = self.members.get(member_id)
@@ -233,16 +260,18 @@ class ConsumerGroup:
         if member.epoch != LEAVE_EPOCH or member_id in self.targets:
             raise IllegalRecord(f"tombstone of member {member_id} of group {self.group_id}, which has an assignment")
         del self.members[member_id]
-        self._count_topics(member.metadata.topic_names, ())
+        _recount(self.topic_subscribers, member.metadata.topic_names, ())
+        _recount(self.regex_subscribers, _regexes(member), ())
         instance_id = member.metadata.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member_id:
             del self.static_members[instance_id]
 
     def _update(self, member: ConsumerGroupMember) -> None:
         before = self.members.get(member.member_id)
-        names = () if before is None else before.metadata.topic_names
-        if names is not member.metadata.topic_names:
-            self._count_topics(names, member.metadata.topic_names)
+        if before is None or before.metadata is not member.metadata:
+            names = () if before is None else before.metadata.topic_names
+            _recount(self.topic_subscribers, names, member.metadata.topic_names)
+            _recount(self.regex_subscribers, () if before is None else _regexes(before), _regexes(member))
         if before is not None and before.current is not member.current:
             self._free(before.current.assigned, before.epoch)
             self._free(before.current.pending_revocation, before.epoch)
@@ -252,13 +281,6 @@ class ConsumerGroup:
         self.members[member.member_id] = member
         if member.metadata.instance_id is not None:
             self.static_members[member.metadata.instance_id] = member.member_id
-
-    def _count_topics(self, before: Iterable[str], after: Iterable[str]) -> None:
-        self.topic_subscribers.update(after)
-        self.topic_subscribers.subtract(before)
-        for name in before:
-            if not self.topic_subscribers[name]:
-                del self.topic_subscribers[name]
 
     def _free(self, owned: OwnedPartitions, epoch: int) -> None:
         """Remove the owner of partitions, where it is the member with this epoch."""
@@ -280,6 +302,22 @@ class ConsumerGroup:
                         f"and has one of epoch {owners[index]}"
                     )
                 owners[index] = epoch
+
+
+def _regexes(member: ConsumerGroupMember) -> Sequence[str]:
+    """Return the regular expression of a member, if it has one."""
+    return (member.metadata.topic_regex,) if member.metadata.topic_regex else ()
+
+
+def _recount(counts: Counter[str], before: Iterable[str], after: Iterable[str]) -> None:
+    """Count what a member subscribes to, instead of what it subscribed to before."""
+    if before is after:
+        return
+    counts.update(after)
+    counts.subtract(before)
+    for each in before:
+        if not counts[each]:
+            del counts[each]
 
 
 def preferred_assignor(members: Iterable[ConsumerGroupMember]) -> str | None:

@@ -17,18 +17,21 @@ from ottla.broker.group.consumer.decisions import (
     HeartbeatReply,
     Refusal,
     Settings,
-    TopicInfo,
     decide_heartbeat,
     decide_leave,
     decide_removal,
 )
 from ottla.broker.group.consumer.members import ConsumerGroupMember, MemberState
+from ottla.broker.group.consumer.topic_regex_resolver import MayDescribe, TopicRegexResolver
+from ottla.broker.group.consumer.topics import TopicInfo
 from ottla.broker.group.log import Rows
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.log.long_work import LongWork
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
+from ottla.broker.pattern import AVAILABLE
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.workers import DeferredWorkers
+from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.offsets_records import GroupKey
@@ -48,6 +51,7 @@ class ConsumerGroups:
         clock: Clock,
         config: Config,
         arm: Callable[[GroupMetadata], None],
+        workers: Workers | None = None,
     ) -> None:
         self._manager = manager
         self._cluster = cluster
@@ -59,8 +63,11 @@ class ConsumerGroups:
         self._timeouts: ConsumerGroupTimeouts
         self._own_timeouts: dict[str, tuple[Mapping[str, str], ConsumerGroupTimeouts]] = {}
         self.configure(config)
+        deferred = DeferredWorkers(turns.next_turn)
         # These steps need neither memory nor other threads.
-        self._work = LongWork(turns, DeferredWorkers(turns.next_turn), 0)
+        self._work = LongWork(turns, deferred, 0)
+        self._resolver = TopicRegexResolver(manager, cluster, turns, clock, workers or deferred, self.find_topic)
+        self._logs_missing_package = LogLimiter()
 
     def configure(self, config: Config) -> None:
         """Use this configuration of the broker from now on."""
@@ -80,11 +87,18 @@ class ConsumerGroups:
         """The assignor of a group whose members name none."""
         return self._assignors[0]
 
-    async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply | Refusal:
+    def stop(self) -> None:
+        """Discard the work in progress."""
+        self._resolver.stop()
+
+    async def heartbeat(self, beat: Heartbeat, may_describe: MayDescribe) -> HeartbeatReply | Refusal:
         """Handle ConsumerGroupHeartbeat. The reply must wait until the log is durable."""
         metadata, _ = self._manager.find(beat.group_id)
         gate = metadata.group.gate if metadata is not None and isinstance(metadata.group, ConsumerGroup) else None
-        return await self._work.drive(self._beat(beat), gate=gate)
+        answer = await self._work.drive(self._beat(beat, may_describe), gate=gate)
+        if isinstance(answer, Refusal) and answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION and not AVAILABLE:
+            self._log_missing_package(beat)
+        return answer
 
     async def remove_members(
         self, group: ConsumerGroup, who: Sequence[tuple[str, str | None]]
@@ -128,6 +142,19 @@ class ConsumerGroups:
         topic = self._cluster.topics.get(name)
         return None if topic is None else TopicInfo(topic.topic_id, topic.partition_count)
 
+    def _log_missing_package(self, beat: Heartbeat) -> None:
+        if count := self._logs_missing_package.count("", self._clock.monotonic_ms()):
+            log.warning(
+                "Group %(group).100s: member %(member).100s from %(host)s is refused, because regular expressions of "
+                "consumer groups need the Python package google-re2, which is not installed%(repeats)s",
+                {
+                    "group": beat.group_id,
+                    "member": beat.member_id,
+                    "host": beat.client_host,
+                    "repeats": describe_repeats(count),
+                },
+            )
+
     def _settings(self, group_id: str) -> Settings:
         timeouts = self._timeouts_of(group_id)
         return Settings(
@@ -135,6 +162,8 @@ class ConsumerGroups:
             timeouts.assignment_interval_ms,
             self.config.group_consumer_max_size,
             self._assignors,
+            self.config.group_consumer_regex_refresh_interval_ms,
+            self.config.group_member_max_metadata_bytes,
         )
 
     def _timeouts_of(self, group_id: str) -> ConsumerGroupTimeouts:
@@ -157,7 +186,7 @@ class ConsumerGroups:
         self._own_timeouts[group_id] = dict(own), timeouts
         return timeouts
 
-    def _beat(self, beat: Heartbeat) -> Steps[HeartbeatReply | Refusal]:
+    def _beat(self, beat: Heartbeat, may_describe: MayDescribe) -> Steps[HeartbeatReply | Refusal]:
         """Decide on a heartbeat, log and apply the decision. Decide again if the group has changed meanwhile."""
         while True:
             metadata, error = self._manager.find(beat.group_id)
@@ -175,13 +204,14 @@ class ConsumerGroups:
                 decision = yield from decide_leave(known, beat, self.find_topic)
             else:
                 is_stale = known.topics_version != topics_version
+                settings, now_ms = self._settings(beat.group_id), self._clock.now_ms()
                 decision = yield from decide_heartbeat(
-                    known, beat, self._settings(beat.group_id), self.find_topic, self._clock.now_ms(), is_stale
+                    known, beat, settings, self.find_topic, now_ms, is_stale, self._resolver.newest_topics
                 )
             if isinstance(decision, Refusal):
                 return decision
             if decision is not None and self._is_current(beat.group_id, group):
-                return self._follow(beat.group_id, decision, replaced, topics_version)
+                return self._follow(beat.group_id, decision, replaced, topics_version, may_describe)
 
     def _is_current(self, group_id: str, group: ClassicGroup | ConsumerGroup | None) -> bool:
         """Return whether a group is still the one of this id; for None, whether there is still none."""
@@ -189,7 +219,7 @@ class ConsumerGroups:
         return not error and (None if metadata is None else metadata.group) is group
 
     def _follow(
-        self, group_id: str, decision: Decision, replaced: Rows, topics_version: int
+        self, group_id: str, decision: Decision, replaced: Rows, topics_version: int, may_describe: MayDescribe
     ) -> HeartbeatReply | Refusal:
         """Log the records of a decision and apply them. Then set the timers of its member."""
         records = (*replaced, *decision.records)
@@ -203,6 +233,8 @@ class ConsumerGroups:
         metadata.group.topics_version = topics_version
         self._start_timers(metadata.group, decision.member)
         self._arm(metadata)
+        if decision.regexes and AVAILABLE:
+            self._resolver.start(metadata.group, decision.regexes, may_describe)
         return decision.reply
 
     def _remove(self, group_id: str, member_ids: Sequence[str]) -> Steps[ErrorCode]:

@@ -10,11 +10,11 @@ from ottla.broker.group.consumer.decisions import (
     Heartbeat,
     Refusal,
     Settings,
-    TopicInfo,
     decide_heartbeat,
     decide_leave,
     decide_removal,
 )
+from ottla.broker.group.consumer.topics import TopicInfo
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.consumer_group_records import (
     decode_consumer_group_value,
