@@ -22,7 +22,7 @@ create.topic.policy.class.name default.replication.factor delegation.token.expir
 delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
 delete.records.purgatory.purge.interval.requests delete.topic.enable early.start.listeners fetch.max.bytes
 fetch.purgatory.purge.interval.requests group.consumer.max.assignment.interval.ms
-group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.migration.policy
+group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
 group.consumer.min.assignment.interval.ms
 group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads
