@@ -315,7 +315,8 @@ class ConsumerGroups:
                 continue
             if replaced is None or not downgrades:
                 error = self._follow(ask.group_id, decision, (), topics_version)
-                self._await_sync(metadata, group, decision.member)
+                if not error:
+                    self._await_sync(metadata, group, decision.member)
             else:
                 downgrade = yield from decide_downgrade(
                     group, [replaced], decision, self._find_name, self._clock.now_ms()

@@ -283,3 +283,23 @@ def test_random_histories_have_upgrades_and_downgrades():
             history.step()
     assert sum(history.upgrades for history in histories) > 8
     assert sum(history.downgrades for history in histories) > 8
+
+
+def test_large_subscriptions_and_assignments_are_upgraded_in_steps():
+    classic = ClassicGroup("g", 0, 1_000)
+    content = subscribe(*(f"t{number}" for number in range(20_000)))
+    classic.add(Member("m", None, "c", "/h", Timeouts(9_000, 9_000), (("range", content),)), "consumer", Moment(0, 0))
+    classic.tick(Moment(1_000, 1_000))
+    given = [("m", assign(a=list(range(5)) * 4_000))]
+    step = classic.sync(classic.members["m"], given).step
+    classic.on_logged(step, E.NONE, Moment(1_000, 1_000))
+    beat = Heartbeat("g", "new", 0, None, None, 9_000, ("a",), None, None, {}, "c", "/h")
+    steps = decide_group(beat, classic, BOTH, ROOM, TOPICS.get)
+    costs = []
+    with pytest.raises(StopIteration) as done:
+        while True:
+            costs.append(next(steps))
+    assert max(costs) <= 5_000.0
+    assert sum(costs) > 60_000.0
+    assert len(done.value.value.group.members["m"].metadata.topic_names) == 20_000
+    assert set(done.value.value.group.targets["m"][b"a" * 16]) == {0, 1, 2, 3, 4}
