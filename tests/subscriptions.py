@@ -39,7 +39,8 @@ def assign(version=3, user_data=None, **partitions):
 
 
 def parse_assignment(content):
-    """Return the partitions of an assignment by topic, in order; an empty one has none."""
+    """Return the partitions of an assignment by topic, both in order; an empty one has none."""
     if not content:
         return {}
-    return {topic: sorted(rows) for topic, rows in to_the_end(read_assignment(bytes(content))).partitions.items()}
+    partitions = to_the_end(read_assignment(bytes(content))).partitions
+    return {topic: sorted(rows) for topic, rows in sorted(partitions.items())}
