@@ -343,3 +343,24 @@ def test_group_whose_members_all_leave_is_not_downgraded(broker):
     members = [{"member_id": member, "group_instance_id": None} for member in (old.member_id, "new")]
     assert [row.error_code for row in broker.call(K.LEAVE_GROUP, 4, group_id="g", members=members).members] == [0, 0]
     assert list_types(broker) == [("consumer", "Empty")]
+
+
+def test_requests_that_wait_while_the_group_is_downgraded_reach_the_classic_group(broker):
+    old, new = mix(broker)
+    gate = broker.assembly.broker.groups.describe("g")[0].group.gate
+    gate.taken = True
+    left = Classic(broker, instance="i")
+    last, leaving, joining = (broker.client(name) for name in ("last", "leaving", "joining"))
+    beat = {**new.fixed, "member_epoch": -1, "rebalance_timeout_ms": -1, "subscribed_topic_names": None}
+    beat |= {"subscribed_topic_regex": None, "topic_partitions": None}
+    last.send(K.CONSUMER_GROUP_HEARTBEAT, 1, **beat)
+    leaving.send(K.LEAVE_GROUP, 4, group_id="g", members=[{"member_id": old.member_id, "group_instance_id": None}])
+    joining.send(K.JOIN_GROUP, 7, **left.join_fields())
+    assert last.replies == leaving.replies == joining.replies == []
+    broker.turns.event(gate.leave)
+    broker.advance(1_000.0)
+    assert [reply.member_epoch for reply in last.replies] == [-1]
+    assert [E(reply.members[0].error_code) for reply in leaving.replies] == [E.NONE]
+    assert [E(reply.error_code) for reply in joining.replies] == [E.NONE]
+    assert old.heartbeat() is E.UNKNOWN_MEMBER_ID
+    assert list_types(broker) == [("classic", "CompletingRebalance")]
