@@ -1,4 +1,7 @@
-"""Kafka's Java client 4.3.1 with `group.protocol=consumer`, through the steps of the scenario that use members."""
+"""Kafka's Java client 4.3.1 with `group.protocol=consumer`, through the steps of the scenario that use members.
+
+Also a service of Java consumers that rolls from the classic protocol to this one and back.
+"""
 
 import pytest
 from clients import eventually, start_client
@@ -57,3 +60,39 @@ def test_java_consumer_of_the_consumer_protocol(broker, java_client, step):
     step(context)
     # Only groups of this protocol have records of members' assignments.
     assert any(context.prefix.encode().hex() in line for line in record_lines(broker.data_dir / "__consumer_offsets-0"))
+
+
+@pytest.fixture
+def classic_client(broker, tmp_path):
+    client = start_client("java", broker.bootstrap, tmp_path, {"group.protocol": "classic"})
+    yield client
+    client.close()
+
+
+def test_java_consumers_change_their_protocol_and_back_while_they_consume(java_client, classic_client):
+    context = StepContext(java_client, "java-roll")
+    partitions = 6
+    topic, group, sent, seen = context.topics("rolled", partitions=partitions), context.name("service"), [], []
+    members = [classic_client.member(group, [topic]) for _ in range(2)]
+
+    def go_on():
+        """Produce a record for each partition. The members share the partitions, and have seen all records."""
+        eventually(lambda: sorted(len(each.assignment()) for each in members) == [3, 3], "two members share")
+        values = [f"{len(sent) + index}" for index in range(partitions)]
+        producer.send_records([(topic, index, None, value, []) for index, value in enumerate(values)])
+        sent.extend(values)
+        eventually(
+            lambda: {*seen, *(row.value.decode() for each in members for row in each.records())} >= {*sent},
+            "every record was seen",
+        )
+
+    with context.producer() as producer:
+        go_on()
+        for client in (java_client, java_client, classic_client, classic_client):
+            left = members.pop(0)
+            seen += [row.value.decode() for row in left.records()]
+            left.close()
+            members.append(client.member(group, [topic]))
+            go_on()
+    for member in members:
+        member.close()

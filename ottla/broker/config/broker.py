@@ -27,9 +27,17 @@ from ottla.broker.config.option import (
 from ottla.broker.config.server import ServerConfig
 
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_MIGRATIONS: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 _GZIP_LEVELS: Final = ("-1", *map(str, range(1, 10)))
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
+
+
+def _read_migration(value: str) -> str:
+    """Read a policy in capital or small letters."""
+    if value.strip().lower() not in _MIGRATIONS:
+        raise ValueError(f"one of {', '.join(_MIGRATIONS)}")
+    return value.strip().lower()
 
 
 def _require_item(value: str) -> None:
@@ -274,6 +282,12 @@ class Config(ServerConfig):
         "The assignors that members of the consumer protocol may name. The first is that of members that name none.",
         one_of=("uniform", "range"),
         check=_require_item,
+    )
+    group_consumer_migration_policy: str = text(
+        "bidirectional",
+        "The directions in which a group with members may change its protocol: upgrade is from classic to consumer.",
+        one_of=_MIGRATIONS,
+        read=_read_migration,
     )
     group_member_max_protocols: int = int32(
         20, "Ottla's own: the most protocols (assignors) of a group member.", at_least=1

@@ -21,7 +21,7 @@ controller.quorum.retry.backoff.ms controller.quorum.voters controller.socket.ti
 create.topic.policy.class.name default.replication.factor delegation.token.expiry.check.interval.ms
 delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
 delete.records.purgatory.purge.interval.requests delete.topic.enable early.start.listeners fetch.max.bytes
-fetch.purgatory.purge.interval.requests group.consumer.migration.policy
+fetch.purgatory.purge.interval.requests
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.threads group.share.assignors
 group.share.delivery.count.limit
 group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms

@@ -122,7 +122,8 @@ class OffsetCommits:
             if member is None:
                 error = ErrorCode.UNKNOWN_MEMBER_ID
             elif member.epoch != member_epoch:
-                error = ErrorCode.STALE_MEMBER_EPOCH
+                is_classic = member.metadata.classic is not None
+                error = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
         return error, GroupOffsets() if error or metadata is None else metadata.offsets
 
     def _member_commit_error(
@@ -136,11 +137,13 @@ class OffsetCommits:
         member = group.members.get(caller.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and not knows_epochs:
+        is_classic = member.metadata.classic is not None
+        if not transactional and not knows_epochs and not is_classic:
             return ErrorCode.UNSUPPORTED_VERSION
         if caller.generation == member.epoch:
             return NO_ERROR
-        stale = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+        has_generation = transactional or is_classic
+        stale = ErrorCode.ILLEGAL_GENERATION if has_generation else ErrorCode.STALE_MEMBER_EPOCH
         if caller.generation > member.epoch:
             return stale
         is_owner = all(

@@ -27,6 +27,7 @@ from ottla.broker.pattern import MAX_BYTES
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import (
     Assignment,
+    ClassicMemberMetadata,
     ConsumerGroupKey,
     ConsumerGroupMetadata,
     ConsumerGroupRecordType,
@@ -53,7 +54,10 @@ class Settings(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat request with an epoch of 0 or more. None and -1 mean "as before"."""
+    """A ConsumerGroupHeartbeat request. None and -1 mean "as before".
+
+    `classic`: a JoinGroup request of a member of the classic protocol. Its epoch is 0 for a new member, else 1.
+    """
 
     group_id: str
     member_id: str
@@ -67,6 +71,7 @@ class Heartbeat(NamedTuple):
     owned: Assignment | None
     client_id: str
     client_host: str
+    classic: ClassicMemberMetadata | None = None
 
     @property
     def is_full(self) -> bool:
@@ -119,11 +124,13 @@ def decide_heartbeat(
     now_ms: int,
     is_stale: bool,
     newest_topics: int = -1,
+    keeps_target: bool = False,
 ) -> Steps[Decision | Refusal | None]:
     """Decide on a heartbeat, in steps. Return None if the group has changed between the steps: then decide again.
 
     `is_stale`: the topics may have changed since the group's hash was computed. `newest_topics`: the version of the
-    cluster's metadata that has the topics that were created last.
+    cluster's metadata that has the topics that were created last. `keeps_target`: compute no target, and leave the
+    member as it is if one is due.
     """
     if len(group.members) >= settings.max_size and beat.member_id not in group.members:
         return Refusal(
@@ -146,12 +153,12 @@ def decide_heartbeat(
     step.update_regex()
     if step.must_bump or is_stale:
         yield from step.update_epoch()
-    if step.needs_target(now_ms):
+    if not keeps_target and step.needs_target(now_ms):
         yield from step.update_target(now_ms)
     topic_ids = yield from step.find_topic_ids()
     if group.version != version:
         return None
-    if not step.reconcile(beat.owned, topic_ids):
+    if not (keeps_target and step.is_behind) and not step.reconcile(beat.owned, topic_ids):
         return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"The consumer group member is in a unknown state. {_REJOIN}")
     assigned = step.member.current.assigned
     shows_all = beat.member_epoch == 0 or beat.is_full or assigned != found.current.assigned
@@ -161,21 +168,15 @@ def decide_heartbeat(
     return Decision(tuple(step.records), reply, step.member, regexes)
 
 
-def decide_leave(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic) -> Steps[Decision | Refusal | None]:
-    """Decide on a heartbeat with the epoch -1, which leaves the group, or -2 of a static member, which will return.
-
-    Return None if the group has changed between the steps.
-    """
-    found = _find_leaving(group, beat)
+def decide_static_leave(group: ConsumerGroup, beat: Heartbeat) -> Decision | Refusal:
+    """Decide on a heartbeat with the epoch -2: a static member leaves the group and will come back."""
+    found = find_leaving(group, beat)
     if isinstance(found, Refusal):
         return found
-    reply = HeartbeatReply(beat.member_id, beat.member_epoch)
-    if beat.member_epoch != LEAVE_STATIC_EPOCH:
-        records = yield from decide_removal(group, [found], find_topic)
-        return None if records is None else Decision(records, reply, found)
     kept = {topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in found.current.assigned.items()}
     current = found.current._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=kept, pending_revocation={})
     key = ConsumerGroupKey(KINDS.CURRENT_MEMBER_ASSIGNMENT, group.group_id, found.member_id)
+    reply = HeartbeatReply(beat.member_id, beat.member_epoch)
     return Decision(((key, current),), reply, found._replace(current=current))
 
 
@@ -292,11 +293,16 @@ class _Step:
         if group.has_partition_metadata:
             self.records.append((ConsumerGroupKey(KINDS.PARTITION_METADATA, group.group_id), None))
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the target assignment is that of an earlier group epoch."""
+        return self._epoch > self._group.assignment_epoch
+
     def needs_target(self, now_ms: int) -> bool:
         """Return whether a target assignment of the group epoch is due: not if the last one was computed recently."""
         group, interval_ms = self._group, self._settings.assignment_interval_ms
         is_recent = group.assignment_ms and interval_ms and now_ms < group.assignment_ms + interval_ms
-        return self._epoch > group.assignment_epoch and not is_recent
+        return self.is_behind and not is_recent
 
     def update_target(self, now_ms: int) -> Steps[None]:
         """Compute the target assignment of the group epoch."""
@@ -403,8 +409,11 @@ def _find_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember |
 
 
 def _return_static(holder: ConsumerGroupMember, beat: Heartbeat, instance_id: str) -> ConsumerGroupMember | Refusal:
-    """Return the member that takes over the place of a static member that has left for a while."""
-    if holder.epoch != LEAVE_STATIC_EPOCH and holder.metadata.classic is None:
+    """Return the member that takes over the place of a static member that has left for a while.
+
+    A member of the classic protocol does not announce that: it takes over, and is taken over, at any time.
+    """
+    if holder.epoch != LEAVE_STATIC_EPOCH and holder.metadata.classic is None and beat.classic is None:
         return Refusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {beat.member_id} with instance id {instance_id} cannot join the group because the instance "
@@ -414,7 +423,8 @@ def _return_static(holder: ConsumerGroupMember, beat: Heartbeat, instance_id: st
     return ConsumerGroupMember(beat.member_id, holder.metadata, current)
 
 
-def _find_leaving(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember | Refusal:
+def find_leaving(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember | Refusal:
+    """Return the member that leaves with a heartbeat."""
     if beat.instance_id is not None:
         return _find_static(group, beat, beat.instance_id)
     return group.members.get(beat.member_id) or _unknown_member(group, beat.member_id)
@@ -435,7 +445,7 @@ def _find_static(group: ConsumerGroup, beat: Heartbeat, instance_id: str) -> Con
 def _epoch_refusal(member: ConsumerGroupMember, beat: Heartbeat) -> Refusal | None:
     """Return the refusal of an epoch that is not the member's; None if it is, or if its last reply may be lost."""
     sent, current = beat.member_epoch, member.current
-    if sent in (0, current.member_epoch):
+    if sent in (0, current.member_epoch) or beat.classic is not None:
         return None
     if (
         sent == current.previous_member_epoch
@@ -467,6 +477,7 @@ def _take_over(before: MemberMetadata, beat: Heartbeat) -> MemberMetadata:
         if beat.rebalance_timeout_ms == -1
         else beat.rebalance_timeout_ms,
         server_assignor=before.server_assignor if beat.server_assignor is None else beat.server_assignor,
+        classic=beat.classic,
     )
 
 

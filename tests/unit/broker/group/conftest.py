@@ -10,8 +10,8 @@ import pytest
 
 from lab.simulation.charged import ChargedTurns
 from ottla.broker.config import Config
-from ottla.broker.group.coordinator import GroupCoordinator, JoinAsk
-from ottla.broker.group.members import Caller, Timeouts
+from ottla.broker.group.coordinator import GroupCoordinator
+from ottla.broker.group.members import Caller, JoinAsk, Timeouts
 from ottla.broker.log.results import AppendResult
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import assign_offsets, read_header
@@ -209,7 +209,10 @@ class Rig:
         return self.begin(self.groups.sync(caller, protocol, assignments))
 
     def heartbeat(self, reply, instance=None):
-        return self.groups.heartbeat(Caller("g", reply.generation, reply.member_id, instance))
+        asked = self.groups.heartbeat(Caller("g", reply.generation, reply.member_id, instance))
+        with pytest.raises(StopIteration) as done:
+            asked.send(None)
+        return done.value.value
 
     def leave(self, *who):
         (result,) = self.begin(self.groups.leave("g", who))

@@ -11,7 +11,6 @@ from ottla.broker.group.consumer.decisions import (
     Refusal,
     Settings,
     decide_heartbeat,
-    decide_leave,
     decide_removal,
 )
 from ottla.broker.group.consumer.topics import TopicInfo
@@ -108,8 +107,7 @@ class History:
                 client.owned = client.must_own = set()
                 self.beat(client, joins=True)
             case 1 if name in self.group.members:
-                beat = Heartbeat("g", name, -1, None, None, -1, None, None, None, None, "c", "/h")
-                self.follow(to_the_end(decide_leave(self.group, beat, self.topics.get)).records)
+                self.follow(to_the_end(decide_removal(self.group, [self.group.members[name]], self.topics.get)))
                 client.epoch, client.owned, client.must_own = 0, set(), set()
             case 2 if name in self.group.members:
                 self.follow(to_the_end(decide_removal(self.group, [self.group.members[name]], self.topics.get)))
