@@ -125,7 +125,7 @@ def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: in
 
 def _member(broker: Broker, member: Member | ConsumerGroupMember) -> dict[str, Any]:
     if isinstance(member, Member):
-        client_id, assignment = member.client_id, _decode_assignment(member.assignment, MOST_ASSIGNED)
+        client_id, assignment = member.client_id, decode_assignment(member.assignment, MOST_ASSIGNED)
     else:
         client_id, assignment = member.metadata.client_id, _list_partitions(broker, member.current.assigned)
     return {
@@ -151,7 +151,7 @@ def _few(assignment: list[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, t
             return
 
 
-def _decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
+def decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return (topic, partitions) for at most `most` topics of a member, with at most `most` partitions each.
 
     The list is empty if the assignment is not in Kafka's format (`ConsumerProtocolAssignment.json`, version 0, with

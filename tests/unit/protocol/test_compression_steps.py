@@ -34,9 +34,7 @@ LONG = {
     "lz4": (c.LZ4, lambda: c.compress(NOISE, c.LZ4)),
     "lz4 of large blocks": (
         c.LZ4,
-        lambda: lz4.frame.compress(
-            NOISE, block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False
-        ),
+        lambda: lz4.frame.compress(NOISE, block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False),
     ),
     "lz4 of a stated size": (c.LZ4, lambda: lz4.frame.compress(NOISE, block_linked=False, store_size=True)),
     "zstd": (c.ZSTD, lambda: c.compress(NOISE, c.ZSTD)),
