@@ -31,6 +31,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal_topics.consumer_group_records import ConsumerGroupMetadata
 from ottla.protocol.internal_topics.offsets_records import GroupKey
 from ottla.protocol.steps import Steps
 
@@ -56,6 +57,8 @@ class ConsumerGroups:
         self.config = config
         """The broker's configuration, which may change while it runs."""
         self._arm = arm
+        self.rebalances = 0
+        """The number of group epochs that heartbeats have begun since the start, as Kafka counts rebalances."""
         # These steps need neither memory nor other threads.
         self._work = LongWork(turns, DeferredWorkers(turns.next_turn), 0)
 
@@ -174,6 +177,8 @@ class ConsumerGroups:
         metadata, error = self._manager.find(group_id)
         if metadata is None or not isinstance(metadata.group, ConsumerGroup):
             return Refusal(error, None)
+        if decision.reply.member_epoch >= 0:
+            self.rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in decision.records)
         metadata.group.topics_version = topics_version
         self._start_timers(metadata.group, decision.member)
         self._arm(metadata)
