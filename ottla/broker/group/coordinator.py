@@ -70,6 +70,8 @@ class GroupCoordinator:
         self.consumer_groups = ConsumerGroups(
             self._manager, cluster, turns, clock, config, self._arm, self._follow, workers
         )
+        self.completed_rebalances = 0
+        """The number of assignments that classic groups have got from their leaders since the start."""
         self._deleted_topics = DeletedTopics(self._manager, turns, clock)
         interval_ms = config.offsets_retention_check_interval_ms
         self._cleaning = Periodic("expired offsets", interval_ms, expiration.expire, turns, clock)
@@ -237,10 +239,12 @@ class GroupCoordinator:
             return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
+        is_rebalancing = group.state is ClassicGroupState.COMPLETING_REBALANCE
         outcome = group.sync(group.members[caller.member_id], assignments)
         del assignments  # free the memory: a follower may wait long, and may have sent some
         wait = self._wait(metadata.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         self._follow(metadata, outcome)
+        self.completed_rebalances += is_rebalancing and group.state is ClassicGroupState.STABLE
         return await wait
 
     async def heartbeat(self, caller: Caller) -> ErrorCode:

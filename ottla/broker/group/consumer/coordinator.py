@@ -54,6 +54,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.internal_topics.consumer_group_records import ConsumerGroupMetadata
 from ottla.protocol.internal_topics.consumer_protocol import TYPE
 from ottla.protocol.steps import Steps
 
@@ -83,6 +84,8 @@ class ConsumerGroups:
         self._clock = clock
         self._arm = arm
         self._follow_classic = follow
+        self.rebalances = 0
+        """The number of group epochs that heartbeats have begun since the start, as Kafka counts rebalances."""
         # What a heartbeat reads, made when the broker's configuration changes; for groups with configs, at first use.
         self._assignors: tuple[str, ...] = ()
         self._timeouts: ConsumerGroupTimeouts
@@ -400,6 +403,8 @@ class ConsumerGroups:
                 return error
         metadata, error = self._manager.find(group_id)
         if metadata is not None and isinstance(metadata.group, ConsumerGroup):
+            if decision.reply.member_epoch >= 0:
+                self.rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in decision.records)
             metadata.group.topics_version = topics_version
             self._start_timers(metadata.group, decision.member)
             self._arm(metadata)
