@@ -26,7 +26,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka
 if confluent_kafka.libversion()[1] < 0x020C0000:
     pytest.skip("librdkafka before 2.12 does not have the consumer protocol of Kafka 4", allow_module_level=True)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 20 * KILLS)]
 HERE = Path(__file__).parent
 GROUP = "copiers"
 MEMBERS = ["copier-1", "copier-2", "copier-3"]
