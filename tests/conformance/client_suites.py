@@ -40,9 +40,11 @@ OVERRIDES = {
 # Tests with consumers of a group that need a broker. Mocks of librdkafka, and tests of other things, are left out.
 TESTS = {
     "librdkafka": [
-        *("0018", "0022", "0026", "0029", "0030", "0033", "0034", "0040", "0045", "0050", "0051", "0056", "0059"),
+        *("0018", "0022", "0026", "0029", "0030", "0033", "0034", "0040", "0050", "0051", "0056", "0059"),
         *("0061", "0064", "0067", "0069", "0083", "0084", "0089", "0091", "0093", "0098", "0099", "0102", "0107"),
         *("0109", "0112", "0118", "0122", "0127", "0129", "0130", "0132", "0137", "0140"),
+        # Its third test, with a rebalance callback, now and then waits for ever, against Apache Kafka too.
+        *("0045:test_regex", "0045:Resubscribe", "0045:without rebalance callback"),
         *("0081:IncrementalAlterConfigs", "0081:DescribeConfigs_groups", "0081:ListConsumerGroups"),
         *("0081:DescribeConsumerGroups", "0081:DeleteGroups", "0081:DeleteConsumerGroupOffsets"),
         *("0081:AlterConsumerGroupOffsets", "0081:ListConsumerGroupOffsets", "0113:_assign_", "0113:subscribe_with_cb"),
@@ -133,14 +135,16 @@ def _outcomes(name, report):
     except (OSError, ValueError):
         yield name, FAILED, TEST_TIMEOUT_S  # it crashed, or did not end
         return
+    number, _, part = name.partition(":")
     for test, row in rows.items():
-        number, _, part = name.partition(":")
-        if test.startswith(number) and not test.endswith(("_local", "_mock")):
-            yield (
-                f"{test}:{part}" if part else test,
-                {"PASSED": PASSED, "SKIPPED": SKIPPED}.get(row["state"], FAILED),
-                float(row["duration"]),
-            )
+        seconds = float(row["duration"])
+        if not test.startswith(number) or test.endswith(("_local", "_mock")) or (part and seconds < 0.01):
+            continue  # not asked for, needs no broker, or does not have the part
+        yield (
+            f"{test}:{part}" if part else test,
+            {"PASSED": PASSED, "SKIPPED": SKIPPED}.get(row["state"], FAILED),
+            seconds,
+        )
 
 
 def run_franz(broker: Broker, names: Iterable[str], directory: Path) -> Iterator[tuple[str, str, float]]:

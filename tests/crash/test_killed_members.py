@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from clients import eventually, kafka_jars, start_client
 from targets import TARGETS
-from test_kill import KILLS, SEED, TARGET, finish
+from test_kill import KILLS, OVERRIDES, SEED, TARGET, finish
 from workload import EVENT_TIMEOUT_S, LEDGER, ConfluentWorker
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
@@ -142,7 +142,7 @@ def test_members_that_are_killed_copy_each_record_once(client, tmp_path, record_
     sys.stderr.write(f"seed {SEED}, {KILLS} kills\n")
     dice = random.Random(SEED)
     command = command_of(client, tmp_path)
-    broker = TARGETS[TARGET](tmp_path / TARGET, QUICK).start()
+    broker = TARGETS[TARGET](tmp_path / TARGET, OVERRIDES | QUICK).start()
     job = None
     try:
         reader = start_client("kafka-python", broker.bootstrap, tmp_path)
