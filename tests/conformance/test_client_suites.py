@@ -29,5 +29,6 @@ def test_suite_of_a_client_passes(suite, tmp_path):
         outcomes = {name: outcome for name, outcome, _ in RUN[suite](broker, TESTS[suite], tmp_path)}
     finally:
         broker.stop()
+    assert len(outcomes) >= len(TESTS[suite]), f"tests are missing, logs are in {tmp_path}"
     failed = {name for name, outcome in outcomes.items() if outcome == FAILED}
     assert failed <= FAILING.keys(), f"logs are in {tmp_path}"
