@@ -1,11 +1,15 @@
-"""Kafka's Java client 4.3.1 with `group.protocol=consumer`, through the steps of the scenario that use members.
+"""Kafka's Java client with `group.protocol=consumer`: the steps of the scenario that use members, and a program.
 
-Also a service of Java consumers that rolls from the classic protocol to this one and back.
+The program (JavaConsumer.java) uses consumers in many ways. Both brokers must give it the recorded results. Also a
+service of Java consumers that rolls from the classic protocol to this one and back.
 """
 
+import os
+import subprocess
+
 import pytest
-from clients import eventually, start_client
-from consumer_group_clients import QUICK, record_lines
+from clients import HERE, clients_jar, eventually, kafka_jars, start_client
+from consumer_group_clients import QUICK, RECORDED, record_lines
 from scenario import (
     StepContext,
     a_group_of_three_comes_and_goes,
@@ -96,3 +100,21 @@ def test_java_consumers_change_their_protocol_and_back_while_they_consume(java_c
             go_on()
     for member in members:
         member.close()
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "4.4.0"])
+@pytest.mark.parametrize("target", ["ottla", "apache"])
+def test_java_consumer_gets_the_recorded_results(target, version, tmp_path):
+    newest, jars = clients_jar(version), f"{kafka_jars()}/*"
+    source = str(HERE / "drivers" / "JavaConsumer.java")
+    subprocess.run(["javac", "-cp", jars, "-d", str(tmp_path), source], check=True, timeout=120)
+    broker = TARGETS[target](tmp_path / target, QUICK).start()
+    try:
+        classpath = os.pathsep.join([str(tmp_path), newest, jars])
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+        command = ["java", *options, "-cp", classpath, "JavaConsumer", broker.bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    finally:
+        broker.stop()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == RECORDED.with_name("java-consumer.txt").read_text().splitlines()
