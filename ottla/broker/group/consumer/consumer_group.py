@@ -170,11 +170,6 @@ class ConsumerGroup:
         self.rebalances[member.member_id] = end_ms, member.epoch
         self.due_ms = min(self.due_ms, end_ms)
 
-    def end_timers(self, member_id: str) -> None:
-        """Forget the times of a member."""
-        self.sessions.pop(member_id, None)
-        self.rebalances.pop(member_id, None)
-
     def late_members(self, now_ms: float) -> list[ConsumerGroupMember]:
         """Return the members whose session or rebalance time has ended, and find the next time."""
         late = {member_id: None for member_id, end_ms in self.sessions.items() if end_ms <= now_ms}
@@ -233,6 +228,8 @@ class ConsumerGroup:
         if member.epoch != LEAVE_EPOCH or member_id in self.targets:
             raise IllegalRecord(f"tombstone of member {member_id} of group {self.group_id}, which has an assignment")
         del self.members[member_id]
+        self.sessions.pop(member_id, None)
+        self.rebalances.pop(member_id, None)
         self._count_topics(member.metadata.topic_names, ())
         instance_id = member.metadata.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member_id:

@@ -155,7 +155,7 @@ class ConsumerGroups:
             if isinstance(decision, Refusal):
                 return decision
             if decision is not None and self._is_current(beat.group_id, group):
-                return self._follow(beat.group_id, decision, replaced, topics_version)
+                return self._follow(beat, decision, replaced, topics_version)
 
     def _is_current(self, group_id: str, group: ClassicGroup | ConsumerGroup | None) -> bool:
         """Return whether a group is still the one of this id; for None, whether there is still none."""
@@ -163,19 +163,23 @@ class ConsumerGroups:
         return not error and (None if metadata is None else metadata.group) is group
 
     def _follow(
-        self, group_id: str, decision: Decision, replaced: Rows, topics_version: int
+        self, beat: Heartbeat, decision: Decision, replaced: Rows, topics_version: int
     ) -> HeartbeatReply | Refusal:
-        """Log the records of a decision and apply them. Then set the timers of its member."""
+        """Log the records of a decision and apply them. Then set the timers of its member, unless it leaves.
+
+        The session of a static member that leaves for a while goes on from its last heartbeat.
+        """
         records = (*replaced, *decision.records)
         if records:
-            error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records)
+            error = self._manager.log_consumer_group(self._manager.partition_for(beat.group_id), records)
             if error:
                 return Refusal(error, None)
-        metadata, error = self._manager.find(group_id)
+        metadata, error = self._manager.find(beat.group_id)
         if metadata is None or not isinstance(metadata.group, ConsumerGroup):
             return Refusal(error, None)
-        metadata.group.topics_version = topics_version
-        self._start_timers(metadata.group, decision.member)
+        if beat.member_epoch >= 0:  # a leave does not compare the topics
+            metadata.group.topics_version = topics_version
+            self._start_timers(metadata.group, decision.member)
         self._arm(metadata)
         return decision.reply
 
@@ -198,16 +202,10 @@ class ConsumerGroups:
                 "Members of group %(group).100s could not be removed: %(error)s",
                 {"group": group_id, "error": error.name},
             )
-            return error
-        for member in members:
-            group.end_timers(member.member_id)
         return error
 
     def _start_timers(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
         now_ms = self._clock.monotonic_ms()
-        if member.member_id not in group.members:
-            group.end_timers(member.member_id)
-            return
         session_ms = self._own(
             group.group_id, "consumer.session.timeout.ms", self.config.group_consumer_session_timeout_ms
         )
