@@ -170,6 +170,9 @@ class ConsumerGroups:
         The session of a static member that leaves for a while goes on from its last heartbeat.
         """
         records = (*replaced, *decision.records)
+        metadata, _ = self._manager.find(beat.group_id)
+        known = metadata.group.members if metadata is not None and isinstance(metadata.group, ConsumerGroup) else {}
+        before = known.get(decision.member.member_id)
         if records:
             error = self._manager.log_consumer_group(self._manager.partition_for(beat.group_id), records)
             if error:
@@ -179,7 +182,7 @@ class ConsumerGroups:
             return Refusal(error, None)
         if beat.member_epoch >= 0:  # a leave does not compare the topics
             metadata.group.topics_version = topics_version
-            self._start_timers(metadata.group, decision.member)
+            self._start_timers(metadata.group, decision.member, before)
         self._arm(metadata)
         return decision.reply
 
@@ -204,7 +207,10 @@ class ConsumerGroups:
             )
         return error
 
-    def _start_timers(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+    def _start_timers(
+        self, group: ConsumerGroup, member: ConsumerGroupMember, before: ConsumerGroupMember | None = None
+    ) -> None:
+        """Begin the session of a member again, and the time for what it must give up if that is not as `before`."""
         now_ms = self._clock.monotonic_ms()
         session_ms = self._own(
             group.group_id, "consumer.session.timeout.ms", self.config.group_consumer_session_timeout_ms
@@ -212,7 +218,7 @@ class ConsumerGroups:
         group.start_session(member.member_id, now_ms + session_ms)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.rebalances.pop(member.member_id, None)
-        elif group.rebalances.get(member.member_id, (0, None))[1] != member.epoch:
+        elif before is None or before.current != member.current:
             group.start_rebalance(member, now_ms + member.metadata.rebalance_timeout_ms)
 
 
