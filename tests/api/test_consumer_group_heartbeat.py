@@ -120,6 +120,24 @@ def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_time(broker
     assert read_assignment(m2.beat(3, []))[2] == [0, 1, 2, 3]
 
 
+def test_member_that_must_give_up_more_has_its_rebalance_time_again(broker):
+    m1, *others = (Member(broker, f"m{number}") for number in range(1, 5))
+    m1.join()
+    broker.advance(INTERVAL_MS + 200)
+    others[0].join()
+    kept = read_assignment(m1.beat(2))[2]
+    others[1].join()
+    others[2].join()
+    broker.advance(4_000.0)
+    others[1].beat(2)
+    epoch, left = read_assignment(m1.beat(2, kept))[1:]
+    assert (epoch, len(left)) == (2, 1)
+    broker.advance(4_000.0)
+    assert error_of(m1.beat(2)) is E.NONE
+    broker.advance(2_000.0)
+    assert error_of(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
+
+
 def test_group_is_the_same_after_a_restart(broker):
     m1, m2 = Member(broker, "m1"), Member(broker, "m2", server_assignor="range")
     m1.join()

@@ -243,8 +243,6 @@ class ConsumerGroup:
                 del self.rebalances[member_id]
                 if member_id in self.members and self.members[member_id].epoch == epoch:
                     late[member_id] = None
-        for gone in [member_id for member_id in late if member_id not in self.members]:
-            self.end_timers(gone)
         all_ends = [*(end_ms for ends in plain for end_ms in ends.values())]
         all_ends += [end_ms for end_ms, _ in self.rebalances.values()]
         self.due_ms = min((end_ms for end_ms in all_ends if end_ms > now_ms), default=NEVER_MS)
@@ -297,6 +295,7 @@ class ConsumerGroup:
         if member.epoch != LEAVE_EPOCH or member_id in self.targets:
             raise IllegalRecord(f"tombstone of member {member_id} of group {self.group_id}, which has an assignment")
         del self.members[member_id]
+        self.end_timers(member_id)
         _recount(self.topic_subscribers, member.metadata.topic_names, ())
         _recount(self.regex_subscribers, _regexes(member), ())
         self._count_classic(member.metadata.classic, -1)

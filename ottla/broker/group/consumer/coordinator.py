@@ -395,21 +395,28 @@ class ConsumerGroups:
     def _follow(
         self, group_id: str, decision: Decision, before: Rows, topics_version: int, may_describe: MayDescribe | None
     ) -> ErrorCode:
-        """Log the records of a decision and apply them. Then set the timers of its member."""
+        """Log the records of a decision and apply them. Then set the timers of its member, unless it leaves.
+
+        The session of a static member that leaves for a while goes on from its last heartbeat.
+        """
         records = (*before, *decision.records)
+        metadata, _ = self._manager.find(group_id)
+        known = metadata.group.members if metadata is not None and isinstance(metadata.group, ConsumerGroup) else {}
+        previous = known.get(decision.member.member_id)
         if records:
             error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records)
             if error:
                 return error
         metadata, error = self._manager.find(group_id)
-        if metadata is not None and isinstance(metadata.group, ConsumerGroup):
-            if decision.reply.member_epoch >= 0:
-                self.rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in decision.records)
+        if metadata is None or not isinstance(metadata.group, ConsumerGroup):
+            return error
+        if decision.reply.member_epoch >= 0:  # a leave does not compare the topics
+            self.rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in decision.records)
             metadata.group.topics_version = topics_version
-            self._start_timers(metadata.group, decision.member)
-            self._arm(metadata)
-            if decision.regexes and may_describe is not None and AVAILABLE:
-                self._resolver.start(metadata.group, decision.regexes, may_describe)
+            self._start_timers(metadata.group, decision.member, previous)
+        self._arm(metadata)
+        if decision.regexes and may_describe is not None and AVAILABLE:
+            self._resolver.start(metadata.group, decision.regexes, may_describe)
         return error
 
     def _downgrade(self, index: int, group_id: str, downgrade: Downgrade) -> ErrorCode:
@@ -452,13 +459,17 @@ class ConsumerGroups:
                 "Members of group %(group).100s could not be removed: %(error)s",
                 {"group": group_id, "error": error.name},
             )
-            return error
-        for member in members:
-            group.end_timers(member.member_id)
         return error
 
-    def _start_timers(self, group: ConsumerGroup, member: ConsumerGroupMember, *, is_loaded: bool = False) -> None:
-        """Begin the session of a member, and the time to give up partitions.
+    def _start_timers(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerGroupMember,
+        previous: ConsumerGroupMember | None = None,
+        *,
+        is_loaded: bool = False,
+    ) -> None:
+        """Begin the session of a member, and the time for what it must give up, if `previous` had something else.
 
         A loaded member of the classic protocol has both, too, as in Kafka.
         """
@@ -473,7 +484,7 @@ class ConsumerGroups:
         group.start_session(member.member_id, now_ms + session_ms)
         if classic is not None or member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.rebalances.pop(member.member_id, None)
-        elif group.rebalances.get(member.member_id, (0, None))[1] != member.epoch:
+        elif previous is None or previous.current != member.current:
             group.start_rebalance(member, now_ms + member.metadata.rebalance_timeout_ms)
 
 
