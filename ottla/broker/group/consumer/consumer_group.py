@@ -258,7 +258,7 @@ class ConsumerGroup:
         self.topic_subscribers.subtract(before)
         for name in before:
             if not self.topic_subscribers[name]:
-                del self.topic_subscribers[name]
+                self.topic_subscribers.pop(name)
 
     def _free(self, owned: OwnedPartitions, epoch: int) -> None:
         """Remove the owner of partitions, where it is the member with this epoch."""

@@ -9,11 +9,11 @@ the steps of `consumerGroupHeartbeat`.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.broker.costs import ASSIGNED_TOPIC_US
+from ottla.broker.costs import ASSIGNED_PARTITION_US, ASSIGNED_TOPIC_US
 from ottla.broker.group.consumer.assignors import ASSIGNORS, Subscriber
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record, preferred_assignor
 from ottla.broker.group.consumer.members import (
@@ -147,9 +147,10 @@ def decide_heartbeat(
         yield from step.update_epoch()
     if step.needs_target(now_ms):
         yield from step.update_target(now_ms)
+    is_known = yield from step.reconcile(beat.owned)
     if group.version != version:
         return None
-    if not step.reconcile(beat.owned):
+    if not is_known:
         return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"The consumer group member is in a unknown state. {_REJOIN}")
     assigned = step.member.current.assigned
     shows_all = beat.member_epoch == 0 or beat.is_full or assigned != found.current.assigned
@@ -190,6 +191,7 @@ def decide_removal(
     if any(group.topic_subscribers[name] == count for name, count in leaving.items()):
         names = (name for name, count in group.topic_subscribers.items() if count > leaving[name])
         metadata_hash = yield from compute_metadata_hash(names, find_topic)
+    yield ASSIGNED_TOPIC_US * len(leaving)
     if group.version != version:
         return None
     bump = ConsumerGroupMetadata(group.epoch + 1, metadata_hash)
@@ -202,10 +204,7 @@ def compute_metadata_hash(names: Iterable[str], find_topic: FindTopic) -> Steps[
 
     Kafka computes another one, so that a group of a directory of Kafka's begins with one more epoch.
     """
-    found: set[TopicInfo] = set()
-    for some in _portions(names):
-        found.update(topic for topic in map(find_topic, some) if topic is not None)
-        yield len(some) * ASSIGNED_TOPIC_US
+    found = set((yield from _find_topics(names, find_topic)))
     digest = hashlib.blake2b(digest_size=8)
     for topics in _portions(sorted(found)):
         digest.update(b"".join(topic.topic_id + topic.partition_count.to_bytes(4, "big") for topic in topics))
@@ -284,13 +283,17 @@ class _Step:
         self._add(KINDS.TARGET_ASSIGNMENT_METADATA, TargetAssignmentMetadata(self._epoch, now_ms))
         self._target = Target(self._epoch, targets.get(self.member.member_id, {}))
 
-    def reconcile(self, owned: Assignment | None) -> bool:
+    def reconcile(self, owned: Assignment | None) -> Steps[bool]:
         """Move the member towards its target. Return False if its state is unknown."""
         member, target = self.member, self._target
         if member.is_reconciled_to(target.epoch) and not self.has_changed:
             return True
-        topic_ids = _topic_ids(member.metadata, self._find_topic)
+        topic_ids = {
+            topic.topic_id for topic in (yield from _find_topics(member.metadata.topic_names, self._find_topic))
+        }
         current = reconcile(member.current, target, topic_ids, owned, self.has_changed, self._group.partition_epoch)
+        partitions = sum(map(len, (*target.partitions.values(), *member.current.assigned.values())))
+        yield ASSIGNED_PARTITION_US * partitions
         if current is None:
             return False
         if current != member.current:
@@ -332,11 +335,11 @@ def compute_targets(
     for member_id, member in members.items():
         names = member.metadata.topic_names
         if names not in by_names:
-            found = [topic for topic in map(find_topic, names) if topic is not None]
+            found = yield from _find_topics(names, find_topic)
             by_names[names] = [topic.topic_id for topic in found]
             counts.update((topic.topic_id, topic.partition_count) for topic in found)
         subscribers[member_id] = Subscriber(member.metadata.instance_id, by_names[names], targets.get(member_id, {}))
-        yield ASSIGNED_TOPIC_US * (1 + len(names))
+        yield ASSIGNED_TOPIC_US
     assignor = preferred_assignor(members.values()) or settings.assignors[0]
     return (yield from ASSIGNORS[assignor](subscribers, counts, len(by_names) == 1))
 
@@ -426,9 +429,13 @@ def _take_over(before: MemberMetadata, beat: Heartbeat) -> MemberMetadata:
     )
 
 
-def _topic_ids(metadata: MemberMetadata, find_topic: FindTopic) -> Collection[bytes]:
-    found = (find_topic(name) for name in metadata.topic_names)
-    return {topic.topic_id for topic in found if topic is not None}
+def _find_topics(names: Iterable[str], find_topic: FindTopic) -> Steps[list[TopicInfo]]:
+    """Return the topics of these names that exist."""
+    found: list[TopicInfo] = []
+    for some in _portions(names):
+        found += [topic for topic in map(find_topic, some) if topic is not None]
+        yield len(some) * ASSIGNED_TOPIC_US
+    return found
 
 
 def _member_tombstones(group: ConsumerGroup, member_id: str) -> Iterable[Record]:
