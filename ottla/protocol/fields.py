@@ -4,8 +4,8 @@ Source: `org.apache.kafka.common.protocol.Readable`, `Writable`. `flexible` sele
 length + 1, 0 is null) over int16 and int32 lengths (-1 is null). Bytes that do not fit raise ProtocolError.
 """
 
-from collections.abc import Callable, Sequence
-from struct import Struct
+from collections.abc import Callable, Collection, Sequence
+from struct import Struct, pack
 from struct import error as StructError
 from typing import TypeVar
 
@@ -208,6 +208,11 @@ class Writer:
             self._length(_INT32, len(values))
             for value in values:
                 element(value)
+
+    def int32_array(self, values: Collection[int]) -> None:
+        """Append an array of int32, in one call: it may have very many."""
+        self._length(_INT32, len(values))
+        self.out += pack(f">{len(values)}i", *values)
 
     def tags(self, *fields: tuple[int, bytes] | None) -> None:
         """Append the tagged fields that are not None, in ascending order; nothing if the message is not flexible."""

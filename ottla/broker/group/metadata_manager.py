@@ -13,7 +13,7 @@ from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import StateLog
-from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_RECORD_US
+from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.log import CoordinatorRecord, Rows, consumer_group_batch, group_batch, offsets_batch
@@ -112,8 +112,8 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
 
     def log_consumer_group(self, index: int, rows: Rows) -> ErrorCode:
         """Log records of one consumer group in one batch, and apply them. Nothing changes if the log refuses them."""
-        self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US)
         batch = consumer_group_batch(rows, self._clock.now_ms())
+        self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
         return self.write(self.shards[index], batch, (NO_PRODUCER_ID, rows))
 
     def log_step(self, metadata: GroupMetadata, group: ClassicGroup, step: Step, now: Moment) -> Outcome:

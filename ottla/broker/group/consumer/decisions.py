@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.costs import ASSIGNED_TOPIC_US, PATTERN_BYTE_US
+from ottla.broker.costs import ASSIGNED_PARTITION_US, ASSIGNED_TOPIC_US, PATTERN_BYTE_US
 from ottla.broker.group.consumer.assignors import ASSIGNORS, Subscriber
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record, preferred_assignor
 from ottla.broker.group.consumer.members import (
@@ -155,10 +155,10 @@ def decide_heartbeat(
         yield from step.update_epoch()
     if not keeps_target and step.needs_target(now_ms):
         yield from step.update_target(now_ms)
-    topic_ids = yield from step.find_topic_ids()
+    is_known = (keeps_target and step.is_behind) or (yield from step.reconcile(beat.owned))
     if group.version != version:
         return None
-    if not (keeps_target and step.is_behind) and not step.reconcile(beat.owned, topic_ids):
+    if not is_known:
         return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"The consumer group member is in a unknown state. {_REJOIN}")
     assigned = step.member.current.assigned
     shows_all = beat.member_epoch == 0 or beat.is_full or assigned != found.current.assigned
@@ -194,6 +194,7 @@ def decide_removal(
     metadata_hash = group.metadata_hash
     if left_regexes or any(group.topic_subscribers[name] == count for name, count in leaving.items()):
         metadata_hash = yield from compute_metadata_hash(_remaining_topics(group, leaving, left_regexes), find_topic)
+    yield ASSIGNED_TOPIC_US * len(leaving)
     if group.version != version:
         return None
     bump = ConsumerGroupMetadata(group.epoch + 1, metadata_hash)
@@ -319,23 +320,16 @@ class _Step:
         self._add(KINDS.TARGET_ASSIGNMENT_METADATA, TargetAssignmentMetadata(self._epoch, now_ms))
         self._target = Target(self._epoch, targets.get(self.member.member_id, {}))
 
-    @property
-    def _is_reconciled(self) -> bool:
-        return self.member.is_reconciled_to(self._target.epoch) and not self.has_changed
-
-    def find_topic_ids(self) -> Steps[Collection[bytes]]:
-        """Return the topics to which the member subscribes; none if it is not to be reconciled."""
-        if self._is_reconciled:
-            return ()
-        names = self._group.topics_of(self.member.metadata)
-        return {topic.topic_id for topic in (yield from find_topics(names, self._find_topic))}
-
-    def reconcile(self, owned: Assignment | None, topic_ids: Collection[bytes]) -> bool:
+    def reconcile(self, owned: Assignment | None) -> Steps[bool]:
         """Move the member towards its target. Return False if its state is unknown."""
         member, target = self.member, self._target
-        if self._is_reconciled:
+        if member.is_reconciled_to(target.epoch) and not self.has_changed:
             return True
+        names = self._group.topics_of(self.member.metadata)
+        topic_ids = {topic.topic_id for topic in (yield from find_topics(names, self._find_topic))}
         current = reconcile(member.current, target, topic_ids, owned, self.has_changed, self._group.partition_epoch)
+        partitions = sum(map(len, (*target.partitions.values(), *member.current.assigned.values())))
+        yield ASSIGNED_PARTITION_US * partitions
         if current is None:
             return False
         if current != member.current:
