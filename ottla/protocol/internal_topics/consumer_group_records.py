@@ -4,12 +4,13 @@ Source: `ConsumerGroup*Key.json`, `ConsumerGroup*Value.json` of the group coordi
 type and strings with int16 lengths. A value is an int16 version, which is 0, and flexible fields.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
+from struct import pack
 from typing import Final, NamedTuple
 
 from ottla.protocol.fields import Reader, UnknownVersion, Writer
-from ottla.protocol.varints import Buffer
+from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 
 class ConsumerGroupRecordType(IntEnum):
@@ -63,6 +64,9 @@ class ClassicMemberMetadata(NamedTuple):
 _NO_TAG: Final = ClassicMemberMetadata(0, ())
 """What a value without the tag means: Kafka's default is an empty struct, so that null is written."""
 _NULL: Final = b"\0"
+_NO_TAGS: Final = b"\0"
+_TAG_0: Final = b"\1\0"
+"""One tagged field, with the tag 0; its length and content follow."""
 _PRESENT: Final = b"\1"
 
 
@@ -231,8 +235,8 @@ def _classic_metadata(metadata: ClassicMemberMetadata | None) -> bytes:
 def _write_assignment(writer: Writer, assignment: Assignment) -> None:
     def topic(element: tuple[bytes, tuple[int, ...]]) -> None:
         writer.uuid(element[0])
-        writer.array(element[1], writer.int32)
-        writer.tags()
+        writer.out += _encode_numbers(element[1])
+        writer.out += _NO_TAGS
 
     writer.array([*assignment.items()], topic)
 
@@ -240,13 +244,22 @@ def _write_assignment(writer: Writer, assignment: Assignment) -> None:
 def _write_partitions(writer: Writer, owned: OwnedPartitions) -> None:
     def topic(element: tuple[bytes, Mapping[int, int]]) -> None:
         topic_id, partitions = element
-        epochs = Writer(flexible=True)
-        epochs.array([*partitions.values()], epochs.int32)
+        epochs = _encode_numbers(partitions.values())
         writer.uuid(topic_id)
-        writer.array([*partitions], writer.int32)
-        writer.tags((0, bytes(epochs.out)))
+        writer.out += _encode_numbers(partitions)
+        writer.out += _TAG_0
+        writer.unsigned_varint(len(epochs))
+        writer.out += epochs
 
     writer.array([*owned.items()], topic)
+
+
+def _encode_numbers(numbers: Collection[int]) -> bytes:
+    """Return an array of int32. A group may have thousands of topics, each with such an array."""
+    count = len(numbers)
+    length = bytearray()
+    write_unsigned_varint(length, count + 1)
+    return bytes(length) + pack(f">{count}i", *numbers)
 
 
 def _read_metadata(reader: Reader) -> ConsumerGroupMetadata:

@@ -24,7 +24,7 @@ from ottla.broker.group.consumer.decisions import (
 from ottla.broker.group.consumer.members import ConsumerGroupMember, MemberState
 from ottla.broker.group.consumer.topic_regex_resolver import MayDescribe, TopicRegexResolver
 from ottla.broker.group.consumer.topics import TopicInfo
-from ottla.broker.group.log import Rows
+from ottla.broker.group.log import EncodedRows, Rows, encode_rows
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.log.long_work import LongWork
@@ -184,8 +184,12 @@ class ConsumerGroups:
                 )
             if isinstance(decision, Refusal):
                 return decision
-            if decision is not None and self._is_current(beat.group_id, group):
-                return self._follow(beat.group_id, decision, replaced, topics_version, may_describe)
+            if decision is None:
+                continue
+            version, records = known.version, (*replaced, *decision.records)
+            encoded = yield from encode_rows(records)
+            if known.version == version and self._is_current(beat.group_id, group):
+                return self._follow(beat.group_id, decision, records, encoded, topics_version, may_describe)
 
     def _is_current(self, group_id: str, group: ClassicGroup | ConsumerGroup | None) -> bool:
         """Return whether a group is still the one of this id; for None, whether there is still none."""
@@ -193,12 +197,17 @@ class ConsumerGroups:
         return not error and (None if metadata is None else metadata.group) is group
 
     def _follow(
-        self, group_id: str, decision: Decision, replaced: Rows, topics_version: int, may_describe: MayDescribe
+        self,
+        group_id: str,
+        decision: Decision,
+        records: Rows,
+        encoded: EncodedRows,
+        topics_version: int,
+        may_describe: MayDescribe,
     ) -> HeartbeatReply | Refusal:
         """Log the records of a decision and apply them. Then set the timers of its member."""
-        records = (*replaced, *decision.records)
         if records:
-            error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records)
+            error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records, encoded)
             if error:
                 return Refusal(error, None)
         metadata, error = self._manager.find(group_id)
@@ -208,7 +217,8 @@ class ConsumerGroups:
         self._start_timers(metadata.group, decision.member)
         self._arm(metadata)
         if decision.regexes and AVAILABLE:
-            self._resolver.start(metadata.group, decision.regexes, may_describe)
+            most_bytes = self.config.group_member_max_metadata_bytes
+            self._resolver.start(metadata.group, decision.regexes, may_describe, most_bytes)
         return decision.reply
 
     def _remove(self, group_id: str, member_ids: Sequence[str]) -> Steps[ErrorCode]:
