@@ -95,11 +95,11 @@ def test_expression_that_is_invalid_or_too_large_is_refused(broker, regex):
 
 
 def test_expressions_of_a_group_are_limited():
-    broker = GroupBroker(group_member_max_metadata_bytes=10)
-    assert RegexMember(broker, "m1").join("t" * 6)[0] is E.NONE
-    assert RegexMember(broker, "m2").join("t" * 6)[0] is E.NONE
-    assert RegexMember(broker, "m3").join("u" * 5)[0] is E.INVALID_REGULAR_EXPRESSION
-    assert RegexMember(broker, "m3").join("u" * 4)[0] is E.NONE
+    broker = GroupBroker(group_member_max_metadata_bytes=100)
+    assert RegexMember(broker, "m1").join("t" * 60)[0] is E.NONE
+    assert RegexMember(broker, "m2").join("t" * 60)[0] is E.NONE
+    assert RegexMember(broker, "m3").join("u" * 41)[0] is E.INVALID_REGULAR_EXPRESSION
+    assert RegexMember(broker, "m3").join("u" * 40)[0] is E.NONE
 
 
 def test_expression_that_the_group_has_resolved_counts_at_once(broker):
@@ -197,11 +197,8 @@ def test_expression_of_version_0_is_left_as_it_is(broker):
     assert describe(broker).members[0].subscribed_topic_regex == "t.*"
 
 
-def test_more_topics_than_a_batch_holds_leave_the_group_as_it_is(caplog):
-    broker = GroupBroker(group_consumer_assignment_interval_ms=0, offsets_topic_num_partitions=1)
-    resource = {"resource_type": 2, "resource_name": "__consumer_offsets"}
-    config = {"name": "max.message.bytes", "config_operation": 0, "value": "500"}
-    broker.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**resource, "configs": [config]}], validate_only=False)
+def test_more_topics_than_a_group_may_have_leave_it_as_it_is(caplog):
+    broker = GroupBroker(group_consumer_assignment_interval_ms=0, group_member_max_metadata_bytes=500)
     for number in range(3):
         create_topic(broker.assembly.broker.cluster, f"{'n' * 200}{number}", 1)
     m = RegexMember(broker, "m")
@@ -210,8 +207,8 @@ def test_more_topics_than_a_batch_holds_leave_the_group_as_it_is(caplog):
         for _ in range(3):
             assert next_reply(m, 1) == (E.NONE, 1, None)
     (line,) = caplog.messages
-    assert line.startswith("Group g: the topics of its regular expressions stay as they are, because the names")
-    assert "max.message.bytes of __consumer_offsets" in line
+    assert line.startswith("Group g: the topics of its regular expressions stay as they are, because the topics")
+    assert "group.member.max.metadata.bytes" in line
     assert next_reply(m, 1, subscribed_topic_regex="t") == (E.NONE, 1, None)
     broker.advance(RESOLVED_AGAIN_MS)
     next_reply(m, 1)

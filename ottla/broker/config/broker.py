@@ -295,7 +295,8 @@ class Config(ServerConfig):
     group_member_max_metadata_bytes: int = int32(
         262144,
         "Ottla's own: the most bytes of metadata that a member may send for all its protocols (its subscription and "
-        "the data of its assignors), and of all regular expressions of a group.",
+        "the data of its assignors), of all regular expressions of a group, and of the topics that these match (48 for "
+        "each, and its name).",
         at_least=1,
     )
 

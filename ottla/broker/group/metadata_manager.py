@@ -16,7 +16,15 @@ from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
-from ottla.broker.group.log import CoordinatorRecord, Rows, consumer_group_batch, group_batch, offsets_batch
+from ottla.broker.group.log import (
+    CoordinatorRecord,
+    EncodedRows,
+    Rows,
+    consumer_group_batch,
+    encode_rows,
+    group_batch,
+    offsets_batch,
+)
 from ottla.broker.group.members import Moment
 from ottla.broker.group.replies import Outcome, Step
 from ottla.broker.group.shard import GroupMetadata, GroupShard
@@ -25,6 +33,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.internal_topics.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
+from ottla.protocol.steps import to_the_end
 from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionMarker
 
 log = logging.getLogger(__name__)
@@ -110,9 +119,12 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             return self.log_consumer_group(metadata.index, [*group.tombstones()])
         return self.log_group(metadata.index, group.group_id, None)
 
-    def log_consumer_group(self, index: int, rows: Rows) -> ErrorCode:
-        """Log records of one consumer group in one batch, and apply them. Nothing changes if the log refuses them."""
-        batch = consumer_group_batch(rows, self._clock.now_ms())
+    def log_consumer_group(self, index: int, rows: Rows, encoded: EncodedRows | None = None) -> ErrorCode:
+        """Log records of one consumer group in one batch, and apply them. Nothing changes if the log refuses them.
+
+        `encoded` are the same records, if they were encoded in steps before.
+        """
+        batch = consumer_group_batch(encoded or to_the_end(encode_rows(rows)), self._clock.now_ms())
         self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
         return self.write(self.shards[index], batch, (NO_PRODUCER_ID, rows))
 
@@ -195,10 +207,6 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         if metadata is not None and metadata.ending:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # Kafka's answer for a dead group
         return metadata, NO_ERROR
-
-    def max_batch_bytes(self, index: int) -> int:
-        """Return the largest size of a batch in a partition."""
-        return self.shards[index].log.log.config.max_message_bytes
 
     def ends(self) -> dict[int, int]:
         """Return the end offsets of the logs, by partition."""

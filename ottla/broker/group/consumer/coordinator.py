@@ -42,7 +42,7 @@ from ottla.broker.group.consumer.migration import (
 )
 from ottla.broker.group.consumer.topic_regex_resolver import MayDescribe, TopicRegexResolver
 from ottla.broker.group.consumer.topics import TopicInfo
-from ottla.broker.group.log import Rows
+from ottla.broker.group.log import EncodedRows, Rows, encode_rows
 from ottla.broker.group.members import Caller, JoinAsk, Moment, Protocols
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
@@ -310,8 +310,13 @@ class ConsumerGroups:
                 )
             if isinstance(decision, Refusal):
                 return decision
-            if decision is not None and self._is_current(beat.group_id, found) and begun.is_current(found):
-                error = self._follow(beat.group_id, decision, begun.records, topics_version, may_describe)
+            if decision is None:
+                continue
+            version, records = begun.group.version, (*begun.records, *decision.records)
+            encoded = yield from encode_rows(records)
+            is_current = begun.group.version == version and begun.is_current(found)
+            if is_current and self._is_current(beat.group_id, found):
+                error = self._follow(beat.group_id, decision, records, encoded, topics_version, may_describe)
                 if error:
                     return Refusal(error, None)
                 if metadata is not None and isinstance(found, ClassicGroup):
@@ -373,7 +378,7 @@ class ConsumerGroups:
             if decision is None or not self._is_current(ask.group_id, group):
                 continue
             if replaced is None or not downgrades:
-                error = self._follow(ask.group_id, decision, (), topics_version, None)
+                error = self._follow(ask.group_id, decision, decision.records, None, topics_version, None)
                 if not error:
                     self._await_sync(metadata, group, decision.member)
             else:
@@ -393,18 +398,24 @@ class ConsumerGroups:
         return not error and (None if metadata is None else metadata.group) is group
 
     def _follow(
-        self, group_id: str, decision: Decision, before: Rows, topics_version: int, may_describe: MayDescribe | None
+        self,
+        group_id: str,
+        decision: Decision,
+        records: Rows,
+        encoded: EncodedRows | None,
+        topics_version: int,
+        may_describe: MayDescribe | None,
     ) -> ErrorCode:
         """Log the records of a decision and apply them. Then set the timers of its member, unless it leaves.
 
-        The session of a static member that leaves for a while goes on from its last heartbeat.
+        `encoded` are the same records, if they were encoded in steps before. The session of a static member that leaves
+        for a while goes on from its last heartbeat.
         """
-        records = (*before, *decision.records)
         metadata, _ = self._manager.find(group_id)
         known = metadata.group.members if metadata is not None and isinstance(metadata.group, ConsumerGroup) else {}
         previous = known.get(decision.member.member_id)
         if records:
-            error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records)
+            error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records, encoded)
             if error:
                 return error
         metadata, error = self._manager.find(group_id)
@@ -416,7 +427,8 @@ class ConsumerGroups:
             self._start_timers(metadata.group, decision.member, previous)
         self._arm(metadata)
         if decision.regexes and may_describe is not None and AVAILABLE:
-            self._resolver.start(metadata.group, decision.regexes, may_describe)
+            most_bytes = self.config.group_member_max_metadata_bytes
+            self._resolver.start(metadata.group, decision.regexes, may_describe, most_bytes)
         return error
 
     def _downgrade(self, index: int, group_id: str, downgrade: Downgrade) -> ErrorCode:

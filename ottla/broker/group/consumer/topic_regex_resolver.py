@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 SHARE_US: Final = 5_000.0
 """The longest that the match of one share of the names may take."""
 
+ASSIGNED_BYTES: Final = 48
+"""What a topic counts in addition to its name: about its part of a target and of a current assignment."""
+
 MayDescribe = Callable[[str], bool]
 """Return whether the client that sent the heartbeat may describe a topic."""
 
@@ -82,8 +85,8 @@ class TopicRegexResolver:
             activity.discard()
         self._running.clear()
 
-    def start(self, group: ConsumerGroup, regexes: Sequence[str], may_describe: MayDescribe) -> None:
-        """Resolve the expressions of a group, from a later turn on."""
+    def start(self, group: ConsumerGroup, regexes: Sequence[str], may_describe: MayDescribe, most_bytes: int) -> None:
+        """Resolve the expressions of a group, from a later turn on. Their topics may need `most_bytes` in all."""
         group.is_resolving = True
 
         def end() -> None:
@@ -99,13 +102,17 @@ class TopicRegexResolver:
 
         def begin() -> None:
             nonlocal activity
-            activity = self._turns.start(self._resolve(group, regexes, may_describe), lambda _: end(), on_bug)
+            activity = self._turns.start(
+                self._resolve(group, regexes, may_describe, most_bytes), lambda _: end(), on_bug
+            )
             if activity is not None:
                 self._running.add(activity)
 
         self._turns.run_later(begin)
 
-    async def _resolve(self, group: ConsumerGroup, regexes: Sequence[str], may_describe: MayDescribe) -> None:
+    async def _resolve(
+        self, group: ConsumerGroup, regexes: Sequence[str], may_describe: MayDescribe, most_bytes: int
+    ) -> None:
         _, version = self.newest_topics, self._version
         began_ms = self._clock.now_ms()
         metadata, _ = self._manager.find(group.group_id)
@@ -113,7 +120,7 @@ class TopicRegexResolver:
             return
         problem = ""
         try:
-            topics = await self._match_all(regexes, may_describe, self._manager.max_batch_bytes(metadata.index))
+            topics = await self._match_all(regexes, may_describe, most_bytes)
         except PatternError as error:
             problem = str(error)
         else:
@@ -140,7 +147,7 @@ class TopicRegexResolver:
         self, regexes: Sequence[str], may_describe: MayDescribe, most_bytes: int
     ) -> dict[str, tuple[str, ...]]:
         """Return the topics of each expression. Raises PatternError if one cannot be compiled, which Kafka accepted, or
-        if the names of the topics need more than `most_bytes`."""
+        if the topics need more than `most_bytes`."""
         names = tuple(self._cluster.topics)
         found: dict[str, tuple[str, ...]] = {}
         size_bytes = 0
@@ -154,11 +161,11 @@ class TopicRegexResolver:
                 matched = await self._work.drive(_match(pattern, some), gate=self._gate)
                 visible = [name for name in matched if may_describe(name)]
                 topics += visible
-                size_bytes += sum(map(len, visible)) + len(visible)
+                size_bytes += sum(map(len, visible)) + ASSIGNED_BYTES * len(visible)
                 if size_bytes > most_bytes:
                     raise PatternError(
-                        f"the names of the topics that they match have more than {most_bytes} bytes; narrow the "
-                        "expressions, or raise max.message.bytes of __consumer_offsets"
+                        f"the topics that they match need more than {most_bytes} bytes; narrow the expressions, or "
+                        "raise group.member.max.metadata.bytes"
                     )
                 await self._turns.spend(LOOKUP_US * len(some) + AUTHORIZE_US * len(matched))
             found[regex] = tuple(topics)
