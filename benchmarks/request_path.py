@@ -149,7 +149,7 @@ def build_produce(version: int, producer: tuple[int, int] | None, sequence: int)
 
 
 def play(broker: Counted) -> None:
-    """Send a commit of offsets, a produce, a fetch, and two transactions over three partitions and a group."""
+    """Send a commit of offsets, a produce, a fetch, two transactions over three partitions and a group, a heartbeat."""
     topic = {"name": "ledger", "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": []}
     broker.ask("", ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=1, validate_only=False)
     for kind, key in enumerate(("g", "t")):
@@ -176,6 +176,15 @@ def play(broker: Counted) -> None:
         broker.ask("Produce, V2", ApiKey.PRODUCE, 12, **build_produce(12, producer, 1))
         ended = broker.ask("EndTxn, V2", ApiKey.END_TXN, 5, **owner, committed=True)
         producer = ended.producer_id, ended.producer_epoch
+    heartbeat = {"group_id": "c", "member_id": "m", "instance_id": None, "rack_id": None, "server_assignor": None}
+    joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["ledger"], "topic_partitions": []}
+    staying = {"rebalance_timeout_ms": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    epoch = 0
+    for number in range(ROUNDS + 1):
+        fields = staying if number else joining
+        beat = {**heartbeat, **fields, "subscribed_topic_regex": None, "member_epoch": epoch}
+        name = "ConsumerGroupHeartbeat" if number else ""
+        epoch = broker.ask(name, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **beat).member_epoch
 
 
 def main() -> None:

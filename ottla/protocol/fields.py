@@ -45,6 +45,11 @@ class Reader:
         self.position = position
         self.flexible = flexible
 
+    @property
+    def remaining(self) -> int:
+        """The number of bytes after the position."""
+        return len(self._buffer) - self.position
+
     def _number(self, kind: Struct) -> int:
         try:
             value: int = kind.unpack_from(self._buffer, self.position)[0]
@@ -113,7 +118,7 @@ class Reader:
         count = self._length(_INT32)
         if count == -1:
             return None
-        if count < 0 or count * min_size > len(self._buffer) - self.position:
+        if count < 0 or count * min_size > self.remaining:
             raise ProtocolError(f"array of {count} elements before position {self.position}")
         return tuple([element() for _ in range(count)])
 
@@ -143,7 +148,7 @@ class Reader:
     def end(self) -> None:
         """Raise ProtocolError if bytes are left."""
         if self.position != len(self._buffer):
-            raise ProtocolError(f"{len(self._buffer) - self.position} bytes after the end of the message")
+            raise ProtocolError(f"{self.remaining} bytes after the end of the message")
 
 
 class Writer:

@@ -57,6 +57,7 @@ BODIES = {
         "rack_id": "r",
         "rebalance_timeout_ms": 5_000,
         "subscribed_topic_names": ["t"],
+        "subscribed_topic_regex": "t.*",
         "server_assignor": "uniform",
         "topic_partitions": [],
     },

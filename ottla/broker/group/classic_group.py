@@ -140,14 +140,14 @@ class ClassicGroup:
         for member in self.members.values():
             self._touch(member, now_ms)
 
-    def begin_again(self, now: Moment) -> Outcome:
-        """Rebalance a loaded group with more members than group.max.size: the first to join stay.
+    def begin_again(self, now: Moment, why: str) -> Outcome:
+        """Rebalance a loaded group, of which only some may stay, or one that was of the consumer protocol.
 
         Only a Stable group: one that served requests before this call may have begun a rebalance already.
         """
         if self.state is not ClassicGroupState.STABLE:
             return Outcome()
-        return self._prepare_rebalance(now, "it was loaded with more members than group.max.size")
+        return self._prepare_rebalance(now, why)
 
     # -- join -----------------------------------------------------------------------------------------------------
 

@@ -196,6 +196,10 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # Kafka's answer for a dead group
         return metadata, NO_ERROR
 
+    def max_batch_bytes(self, index: int) -> int:
+        """Return the largest size of a batch in a partition."""
+        return self.shards[index].log.log.config.max_message_bytes
+
     def ends(self) -> dict[int, int]:
         """Return the end offsets of the logs, by partition."""
         topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
