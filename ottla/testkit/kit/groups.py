@@ -90,7 +90,7 @@ def _consumer_member(row: Any) -> GroupMember:
         row.instance_id,
         _TYPES[getattr(row, "member_type", 1)],
         row.member_epoch,
-        tuple(row.subscribed_topic_names),
+        tuple(sorted(row.subscribed_topic_names)),
         row.subscribed_topic_regex or "",
         _partitions((topic.topic_name, topic.partitions) for topic in row.assignment.topic_partitions),
         _partitions((topic.topic_name, topic.partitions) for topic in row.target_assignment.topic_partitions),
