@@ -7,7 +7,9 @@ import pytest
 from lab.metadata import create_topic
 from ottla.broker import pattern
 from ottla.broker.cluster.image import TopicImage
+from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.broker.group.consumer import coordinator, regular_expressions
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.consumer_groups import GroupBroker, Member
@@ -228,3 +230,22 @@ def test_missing_package_is_named_once_in_the_log_and_names_still_work(broker, m
     assert line.startswith("Group g: member m from /")
     assert "google-re2" in line
     assert Member(broker, "m").join().member_epoch == 2
+
+
+def test_only_topics_that_the_client_may_describe_match():
+    broker = GroupBroker(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:ANONYMOUS")
+    broker.create_topic("t2", 1)
+    names = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation")
+    rows = [
+        (ResourceType.GROUP, "g", PatternType.LITERAL, "User:a", "*", AclOperation.READ),
+        (ResourceType.TOPIC, "t2", PatternType.LITERAL, "User:a", "*", AclOperation.DESCRIBE),
+    ]
+    creations = [dict(zip(names, row, strict=True)) | {"permission_type": PermissionType.ALLOW} for row in rows]
+    broker.call(K.CREATE_ACLS, 3, creations=creations)
+    client = broker.client("a", "User:a")
+    fields = {"instance_id": None, "rack_id": None, "rebalance_timeout_ms": 5_000, "topic_partitions": []}
+    fields |= {"subscribed_topic_names": None, "subscribed_topic_regex": ".*", "server_assignor": None}
+    client.send(K.CONSUMER_GROUP_HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=0, **fields)
+    broker.advance(100.0)
+    assert [reply.error_code for reply in client.replies] == [E.NONE]
+    assert broker.assembly.broker.groups.describe("g")[0].group.regexes[".*"].topics == ("t2",)

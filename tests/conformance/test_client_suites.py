@@ -8,15 +8,9 @@ from client_suites import FAILED, OVERRIDES, RUN, TESTS, lacks
 from targets import Ottla
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(7200)]
-REGEX = "the broker does not resolve regular expressions"
 FAILING = {
-    "0033_regex_subscribe": REGEX,
-    "0045_resubscribe_with_regex:Resubscribe": REGEX,
-    "0045_subscribe_update:test_regex": REGEX,
     "0081_admin:IncrementalAlterConfigs": "sasl.kerberos.min.time.before.relogin is not dynamic",
     "0109_auto_create_topics": "it needs KAFKA_PATH, and fails against Apache Kafka too",
-    "0113_cooperative_rebalance:wildcard": REGEX,
-    "Test848RegexBrokerResolves": REGEX,
 }
 
 
