@@ -8,7 +8,7 @@ from typing import Final
 from lab.planting import Original
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record
 from ottla.broker.group.consumer.members import ConsumerGroupMember
-from ottla.broker.group.log import Rows
+from ottla.broker.group.log import EncodedRows, Rows
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import (
     Assignment,
@@ -78,16 +78,16 @@ def own_everything(_owned_since: Original, *_: object) -> bool:
     return True
 
 
-def leave_targets_out(consumer_group_batch: Original, rows: Rows, now_ms: int) -> bytearray:
+def leave_targets_out(encode_rows: Original, rows: Rows) -> Steps[EncodedRows]:
     kept = [row for row in rows if not isinstance(row[1], TargetAssignment)]
-    batch: bytearray = consumer_group_batch(kept, now_ms)
-    return batch
+    encoded: EncodedRows = yield from encode_rows(kept)
+    return encoded
 
 
-def leave_tombstones_out(consumer_group_batch: Original, rows: Rows, now_ms: int) -> bytearray:
+def leave_tombstones_out(encode_rows: Original, rows: Rows) -> Steps[EncodedRows]:
     kept = [row for row in rows if row[1] is not None or not _is_subscription(row[0])]
-    batch: bytearray = consumer_group_batch(kept, now_ms)
-    return batch
+    encoded: EncodedRows = yield from encode_rows(kept)
+    return encoded
 
 
 def _is_subscription(key: object) -> bool:

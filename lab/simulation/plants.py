@@ -226,7 +226,7 @@ PLANTS: Final[dict[str, Plant]] = {
     "target-not-logged": _plant(
         "The target assignments of members are applied and not logged.",
         group_log,
-        "consumer_group_batch",
+        "encode_rows",
         group_bugs.leave_targets_out,
     ),
     "stale-commit-accepted": _plant(
@@ -238,7 +238,7 @@ PLANTS: Final[dict[str, Plant]] = {
     "member-tombstone-lost": _plant(
         "The log keeps the subscription of a member that is removed.",
         group_log,
-        "consumer_group_batch",
+        "encode_rows",
         group_bugs.leave_tombstones_out,
     ),
 }

@@ -48,7 +48,6 @@ from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.pattern import AVAILABLE
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import DeferredWorkers, Workers
@@ -84,8 +83,7 @@ class ConsumerGroups:
         self._clock = clock
         self._arm = arm
         self._follow_classic = follow
-        self.rebalances = 0
-        """The number of group epochs that heartbeats have begun since the start, as Kafka counts rebalances."""
+        self._rebalances = 0
         # What a heartbeat reads, made when the broker's configuration changes; for groups with configs, at first use.
         self._assignors: tuple[str, ...] = ()
         self._timeouts: ConsumerGroupTimeouts
@@ -95,7 +93,6 @@ class ConsumerGroups:
         # These steps need neither memory nor other threads.
         self._work = LongWork(turns, deferred, 0)
         self._resolver = TopicRegexResolver(manager, cluster, turns, clock, workers or deferred, self.find_topic)
-        self._logs_missing_package = LogLimiter()
 
     def configure(self, config: Config) -> None:
         """Use this configuration of the broker from now on."""
@@ -109,6 +106,11 @@ class ConsumerGroups:
         """Whether the cluster serves the consumer protocol."""
         is_served = "consumer" in self.config.group_coordinator_rebalance_protocols.split(",")
         return is_served and self._cluster.feature(GROUP_FEATURE) >= 1
+
+    @property
+    def rebalances(self) -> int:
+        """The number of group epochs that heartbeats and their expressions have begun since the start, as in Kafka."""
+        return self._rebalances + self._resolver.rebalances
 
     @property
     def default_assignor(self) -> str:
@@ -125,7 +127,7 @@ class ConsumerGroups:
         gate = metadata.group.gate if metadata is not None and isinstance(metadata.group, ConsumerGroup) else None
         answer = await self._work.drive(self._beat(beat, may_describe), gate=gate)
         if isinstance(answer, Refusal) and answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION and not AVAILABLE:
-            self._log_missing_package(beat)
+            self._resolver.log_missing_package(beat)
         return answer
 
     async def join(self, group: ConsumerGroup, ask: JoinAsk, drawn_id: str, protocols: Protocols) -> JoinReply | None:
@@ -223,19 +225,6 @@ class ConsumerGroups:
         """Return the topic of this name; None if there is none."""
         topic = self._cluster.topics.get(name)
         return None if topic is None else TopicInfo(topic.topic_id, topic.partition_count)
-
-    def _log_missing_package(self, beat: Heartbeat) -> None:
-        if count := self._logs_missing_package.count("", self._clock.monotonic_ms()):
-            log.warning(
-                "Group %(group).100s: member %(member).100s from %(host)s is refused, because regular expressions of "
-                "consumer groups need the Python package google-re2, which is not installed%(repeats)s",
-                {
-                    "group": beat.group_id,
-                    "member": beat.member_id,
-                    "host": beat.client_host,
-                    "repeats": describe_repeats(count),
-                },
-            )
 
     def _find_name(self, topic_id: bytes) -> str | None:
         topic = self._cluster.topics_by_id.get(topic_id)
@@ -422,7 +411,7 @@ class ConsumerGroups:
         if metadata is None or not isinstance(metadata.group, ConsumerGroup):
             return error
         if decision.reply.member_epoch >= 0:  # a leave does not compare the topics
-            self.rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in decision.records)
+            self._rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in decision.records)
             metadata.group.topics_version = topics_version
             self._start_timers(metadata.group, decision.member, previous)
         self._arm(metadata)

@@ -378,7 +378,7 @@ def compute_targets(
             counts.update((topic.topic_id, topic.partition_count) for topic in found)
         topic_ids = by_subscription[subscription]
         subscribers[member_id] = Subscriber(member.metadata.instance_id, topic_ids, targets.get(member_id, {}))
-        yield ASSIGNED_TOPIC_US * (1 + len(subscription[0]))
+        yield ASSIGNED_TOPIC_US
     assignor = preferred_assignor(members.values()) or settings.assignors[0]
     # As in Kafka, members with both names and a regular expression count as different.
     is_homogeneous = len(by_subscription) == 1 and not all(*by_subscription)

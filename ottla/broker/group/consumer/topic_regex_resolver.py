@@ -14,6 +14,7 @@ from typing import Final
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import AUTHORIZE_US, LOOKUP_US, PATTERN_BYTE_US, PATTERN_CALL_US
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.consumer.decisions import Heartbeat
 from ottla.broker.group.consumer.regular_expressions import (
     LONGEST_NAME,
     MIN_REFRESH_MS,
@@ -23,12 +24,13 @@ from ottla.broker.group.consumer.regular_expressions import (
 from ottla.broker.group.consumer.topics import FindTopic
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.log.long_work import LongWork
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.pattern import Pattern, PatternError
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Activity, Gate, Turns
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.internal_topics.consumer_group_records import ResolvedRegularExpression
+from ottla.protocol.internal_topics.consumer_group_records import ConsumerGroupMetadata, ResolvedRegularExpression
 from ottla.protocol.steps import Steps, Work
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,23 @@ class TopicRegexResolver:
         self._created_topics = -1
         self._newest_topics = -1
         self._running: set[Activity[None]] = set()
+        self._logs_missing_package = LogLimiter()
+        self.rebalances = 0
+        """The number of group epochs that resolutions have begun since the start."""
+
+    def log_missing_package(self, beat: Heartbeat) -> None:
+        """Log that a member is refused, because expressions cannot be matched; seldom, if it happens often."""
+        if count := self._logs_missing_package.count("", self._clock.monotonic_ms()):
+            log.warning(
+                "Group %(group).100s: member %(member).100s from %(host)s is refused, because regular expressions of "
+                "consumer groups need the Python package google-re2, which is not installed%(repeats)s",
+                {
+                    "group": beat.group_id,
+                    "member": beat.member_id,
+                    "host": beat.client_host,
+                    "repeats": describe_repeats(count),
+                },
+            )
 
     @property
     def newest_topics(self) -> int:
@@ -186,6 +205,7 @@ class TopicRegexResolver:
             error = self._manager.log_consumer_group(metadata.index, records)
             if not error:
                 group.topics_version = topics_version
+                self.rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in records)
             return error
 
 

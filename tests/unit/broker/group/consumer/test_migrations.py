@@ -29,7 +29,7 @@ from ottla.broker.group.consumer.migration import (
     encode_assignment,
 )
 from ottla.broker.group.consumer.topics import TopicInfo
-from ottla.broker.group.log import CoordinatorRecord, consumer_group_batch
+from ottla.broker.group.log import CoordinatorRecord, consumer_group_batch, encode_rows
 from ottla.broker.group.members import Caller, JoinAsk, Member, Moment, Timeouts
 from ottla.broker.group.shard import GroupStore
 from ottla.protocol.batch_header import iter_batches
@@ -76,8 +76,11 @@ class History:
     def now(self):
         return Moment(self.now_ms, self.now_ms)
 
+    def log_batch(self, records):
+        self.log.append(bytes(consumer_group_batch(to_the_end(encode_rows(records)), self.now_ms)))
+
     def follow(self, records):
-        self.log.append(bytes(consumer_group_batch(records, self.now_ms)))
+        self.log_batch(records)
         for key, value in records:
             self.store.apply(CoordinatorRecord(-1, 0, key, value), self.now_ms)
 
@@ -187,7 +190,7 @@ class History:
         """Log the step of a classic group. Clients take their generations and assignments."""
         if outcome.step is not None:
             group = self.group
-            self.log.append(bytes(consumer_group_batch([(GroupKey("g"), outcome.step.record)], self.now_ms)))
+            self.log_batch([(GroupKey("g"), outcome.step.record)])
             outcome.add(group.on_logged(outcome.step, E.NONE, self.now))
         for client in self.clients:
             if client.name in outcome.joined:
