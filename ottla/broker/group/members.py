@@ -170,7 +170,7 @@ class Roster:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self.set_joined(member, False)
+        self.set_awaiting_join(member, False)
         self._count(member.protocols, -1)
         if member.group_instance_id is not None:
             self.static.pop(member.group_instance_id, None)
@@ -183,7 +183,7 @@ class Roster:
         for member_id in member_ids:
             self.remove(member_id)
 
-    def set_joined(self, member: Member, joined: bool) -> None:
+    def set_awaiting_join(self, member: Member, joined: bool) -> None:
         """Record whether a member waits for the next generation."""
         self.joined_count += joined - member.awaiting_join
         member.awaiting_join = joined

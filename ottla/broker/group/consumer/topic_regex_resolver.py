@@ -72,7 +72,7 @@ class TopicRegexResolver:
         """The number of group epochs that resolutions have begun since the start."""
 
     def log_missing_package(self, beat: Heartbeat) -> None:
-        """Log that a member is refused, because expressions cannot be matched; seldom, if it happens often."""
+        """Log that a member is refused, because expressions cannot be matched. Repeats are only counted."""
         if count := self._logs_missing_package.count("", self._clock.monotonic_ms()):
             log.warning(
                 "Group %(group).100s: member %(member).100s from %(host)s is refused, because regular expressions of "
