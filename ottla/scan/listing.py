@@ -24,7 +24,7 @@ from ottla.protocol.checkpoints import (
     parse_directory_name,
 )
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.log_directory import SEGMENT, describe_below, describe_refusal, is_log_directory

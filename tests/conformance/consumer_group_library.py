@@ -18,9 +18,9 @@ from consumer_group_walks import SCRIPTS as WALKS
 from group_requests import TIMEOUT_S, part, request
 from targets import ApacheKafka
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.wire.connection import BlockingConnection
 
 SCRIPTS = {script.__name__: script for script in (*HEARTBEAT_SCRIPTS, *OTHER_SCRIPTS, *WALKS)}
 RECORDING = Path(__file__).parents[1] / "data" / "differential" / "kafka-4.3.1-consumer-groups.jsonl.gz"

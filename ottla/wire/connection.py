@@ -15,11 +15,11 @@ from collections import deque
 from typing import Any, Final, Self
 
 from ottla import __version__
-from ottla.client.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import ReceiveBuffer
+from ottla.wire.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_CLIENT_ID: Final = "ottla"
@@ -108,7 +108,7 @@ class Exchange:
 class BlockingConnection:
     """A connection for one thread. Opens in the constructor. `timeout_s` applies to connecting and to each read.
 
-    `security` has the options of TLS and login (`ottla.client.login`). Raises LoginRefused if the login fails.
+    `security` has the options of TLS and login (`ottla.wire.login`). Raises LoginRefused if the login fails.
     """
 
     def __init__(

@@ -7,12 +7,12 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from ottla.client.connection import BlockingConnection
-from ottla.client.login import PLAINTEXT, LoginRefused, SecurityOptions
 from ottla.protocol.acls import AclOperation, PermissionType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
+from ottla.wire.login import PLAINTEXT, LoginRefused, SecurityOptions
 
 _PLAINTEXT: Final = " (PLAINTEXT was used; for TLS or SASL give --command-config FILE)"
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cli.brokers import Address, Brokers, Unanswered
-from ottla.client.login import error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
+from ottla.wire.brokers import Address, Brokers, Unanswered
+from ottla.wire.login import error_name
 
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
