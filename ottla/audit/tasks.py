@@ -219,9 +219,9 @@ def cut(work: Work) -> int | None:
     import numpy as np
 
     from ottla.scan import headers
-    from ottla.scan.chunks import SegmentReader
+    from ottla.scan.pieces import PieceReader
 
-    reader = SegmentReader(DamageLog(REPORT), check_crc=False)
+    reader = PieceReader(DamageLog(REPORT), check_crc=False)
     assert work.settings.until_ms is not None
     next_offset = 0
     for piece in work.part.pieces:

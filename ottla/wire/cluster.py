@@ -1,7 +1,7 @@
 """Requests of `ottla txn` to a Kafka cluster. shell"""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -40,11 +40,16 @@ class Place(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """Brokers by id, partitions of each topic by number, and the topics that have an error instead."""
+    """Brokers by id, partitions of each topic by number, the topics that have an error instead, and topic ids.
+
+    Brokers before Kafka 2.8 send no topic ids.
+    """
 
     brokers: dict[int, Address]
     topics: dict[str, dict[int, Place]]
     errors: dict[str, int]
+    topic_ids: Mapping[str, bytes] = {}
+    cluster_id: str = ""
 
 
 class CoordinatorView(NamedTuple):
@@ -234,12 +239,14 @@ class Cluster(Brokers):
 
 
 def _topology(reply: Any) -> Topology:
-    topics, errors = {}, {}
+    topics, errors, topic_ids = {}, {}, {}
     for topic in reply.topics:
         if topic.error_code:
             errors[topic.name] = topic.error_code
         topics[topic.name] = {row.partition_index: Place(row.leader_id, row.leader_epoch) for row in topic.partitions}
-    return Topology({row.node_id: (row.host, row.port) for row in reply.brokers}, topics, errors)
+        topic_ids[topic.name] = b"" if topic.topic_id is None else topic.topic_id.bytes
+    brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
+    return Topology(brokers, topics, errors, topic_ids, reply.cluster_id or "")
 
 
 def by_leader(
