@@ -22,6 +22,24 @@ class Tally(NamedTuple):
     records: int
 
 
+class Limit(NamedTuple):
+    """A check that could not be made completely, and the reason, with its place. `check` may name all checks."""
+
+    check: str
+    reason: str
+
+
+class Source(NamedTuple):
+    """What the audit could not see at its source: checks that were not made, and those that saw less than files show.
+
+    `read_until_ms`: the time of the ends up to which a cluster was read, None for directories.
+    """
+
+    not_checked: tuple[Limit, ...] = ()
+    reduced: tuple[Limit, ...] = ()
+    read_until_ms: int | None = None
+
+
 class PartitionAudit(NamedTuple):
     """Results for a partition of one directory.
 
@@ -69,6 +87,7 @@ class Audit(NamedTuple):
     model: Model | None
     names: Mapping[int, str]
     ended: Outcome = Outcome()
+    source: Source = Source()
 
     @property
     def title(self) -> str:

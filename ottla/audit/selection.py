@@ -21,6 +21,9 @@ _FIRST_MS = 100_000_000_000
 _LAST_MS = 253_402_300_799_999
 
 
+_SCALES: Final = {"K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
 class BadArgument(ValueError):
     """An argument that is not valid; the text is one line."""
 
@@ -37,6 +40,8 @@ class Selection:
     copies: tuple[str, ...] = ()
     transactional_id_expiration_ms: str = str(TRANSACTIONAL_ID_EXPIRATION_MS)
     producer_id_expiration_ms: str = str(PRODUCER_ID_EXPIRATION_MS)
+    command_config: str = ""
+    max_bytes_per_second: str = ""
 
 
 # Options of the view `findings`, with their defaults: `--as-of` is `as.of`. Pairs of `copies` are separated by `;`.
@@ -71,6 +76,16 @@ def parse_expiration_ms(given: str, option: str) -> int:
     if not _is_number(given) or int(given) == 0:
         raise BadArgument(f"{option}: {given}: not a number of milliseconds above 0")
     return int(given)
+
+
+def parse_rate(given: str) -> int:
+    """Parse bytes per second such as 500000, 500K or 20M; 0, no limit, for an empty text. Raises BadArgument."""
+    if not given:
+        return 0
+    number, scale = (given[:-1], _SCALES[given[-1]]) if given[-1] in _SCALES else (given, 1)
+    if not _is_number(number) or int(number) == 0:
+        raise BadArgument(f"--max-bytes-per-second {given}: not a number of bytes such as 500000, 500K or 20M")
+    return int(number) * scale
 
 
 def parse_time_ms(given: str, option: str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ottla.protocol.errors import ProtocolError
 from ottla.scan.damage_log import REPORT, Damage, DamageLog
 from ottla.scan.needs import WorkerLacks, check_worker
+from ottla.wire.brokers import Unanswered
 
 if TYPE_CHECKING:
     from ottla.audit.checks.across import Ends, Marker
@@ -125,7 +126,7 @@ def task(read: Callable[[Work], Value]) -> Callable[[Work], Result]:
         try:
             check_worker()
             return Result(work.part.partition, work.part.ordinal, read(work))
-        except (OSError, ProtocolError, WorkerLacks) as error:
+        except (OSError, ProtocolError, Unanswered, WorkerLacks) as error:
             return failed_result(work, error)
 
     return run
@@ -167,7 +168,7 @@ def scan(work: Work) -> RangeFacts:
     walked = walk(work, start, log, check_crc=True)
     collector = _Collector(work)
     indexes = None
-    if "index" in work.settings.checks and work.limit is None:
+    if "index" in work.settings.checks and work.limit is None and work.part.segment_pieces:
         indexes = IndexCheck(work.part, start, work.settings.producer_expiration_ms)
     with transactions_of(work.settings.output, work.part, work.names or {}, is_last=work.is_last) as table:
         for step in walked:

@@ -43,12 +43,25 @@ def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | No
     reported = [one for one in audit.findings if everything or one.is_at_least("warning")]
     if reported:
         parts.append(_findings(reported, style, prose))
+    parts.append(style(DIM, limits(audit, prose)))
     if len(reported) < len(audit.findings):
         notes = Counter(one.check for one in audit.findings if not one.is_at_least("warning"))
         parts.append(style(DIM, _wrap(_notes(notes), prose)))
     if everything and audit.model is not None and "shape" in audit.checks:
         parts.append(chart(audit.model, style))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def limits(audit: Audit, width: int) -> str:
+    """Return what the audit could not see at its source; empty for directories."""
+    source = audit.source
+    lines = [f"Read until {utc(source.read_until_ms)}."] if source.read_until_ms is not None else []
+    for words, found in (("Not checked", source.not_checked), ("Reduced", source.reduced)):
+        shown = [f"{words}: {one.check}: {one.reason}" for one in found[:_MOST_SHOWN]]
+        if len(found) > _MOST_SHOWN:
+            shown.append(f"{words}: {len(found) - _MOST_SHOWN:,} more; --format json has all")
+        lines += shown
+    return "\n".join(_wrap(line, width) for line in lines)
 
 
 def chart(model: Model, style: Style) -> str:

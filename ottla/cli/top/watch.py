@@ -165,7 +165,7 @@ class Watch(Cluster):
             if leader is None:
                 continue
             try:
-                rows = list(self.list_end_offsets(topology.brokers[leader], batch, isolation))
+                rows = list(self.list_offsets(topology.brokers[leader], batch, isolation))
             except Unanswered as error:
                 gaps.append(str(error))
             else:
