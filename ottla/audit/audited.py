@@ -32,12 +32,14 @@ class Limit(NamedTuple):
 class Source(NamedTuple):
     """What the audit could not see at its source: checks that were not made, and those that saw less than files show.
 
-    `read_until_ms`: the time of the ends up to which a cluster was read, None for directories.
+    `read_until_ms`: the time of the ends up to which a cluster was read, None for directories. `has_records`: False if
+    only open transactions were asked for.
     """
 
     not_checked: tuple[Limit, ...] = ()
     reduced: tuple[Limit, ...] = ()
     read_until_ms: int | None = None
+    has_records: bool = True
 
 
 class PartitionAudit(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ottla.audit.checks.hanging import Present
 from ottla.audit.listed import Listed
+from ottla.printable import first_names
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
@@ -21,6 +22,7 @@ from ottla.wire.cluster import DELETED, EARLIEST, LATEST, Cluster, Topology
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name
 
+_MOST_NAMED: Final = 5
 _TOPIC_RESOURCE: Final = 2
 _POLICY: Final = "cleanup.policy"
 _DEFAULT_CONFIG: Final = 5
@@ -49,6 +51,8 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str]) -> list
         if error not in DELETED
         and (name == COORDINATORS or not globs or any(fnmatchcase(name, glob) for glob in globs))
     )
+    if globs:
+        _check_matches(globs, topology)
     unread = {name: reason for name in names if (reason := _refusal(topology, name))}
     places = [(name, number) for name in names if name not in unread for number in sorted(topology.topics[name])]
     decided = [place for place in places if place[0] == COORDINATORS]
@@ -73,6 +77,15 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str]) -> list
             count = len(topology.topics[name])
             listed.append(Listed(str(address), log, cleaned_below, 0, of_topic=count, unread=reason))
     return listed
+
+
+def _check_matches(globs: Sequence[str], topology: Topology) -> None:
+    """Raise Unanswered if no topic that this user sees matches any of the globs."""
+    seen = [name for name in sorted(topology.topics) if topology.errors.get(name, 0) not in DELETED]
+    if any(fnmatchcase(name, glob) for name in seen for glob in globs):
+        return
+    known = f"it sees {first_names(seen, _MOST_NAMED)}" if seen else "it sees no topic"
+    raise Unanswered(f"no topic matches {', '.join(globs)}, or this user lacks DESCRIBE on it; {known}")
 
 
 def _refusal(topology: Topology, name: str) -> str:
@@ -107,12 +120,12 @@ def ask_present(address: KafkaAddress, places: Iterable[TopicPartition]) -> Pres
     """Ask the leaders for the open transactions of these partitions, and the coordinators about them."""
     asked = sorted(set(places))
     if not asked:
-        return Present({})
+        return Present()
     try:
         with connections_to(address).borrow() as cluster:
             opened, gaps = cluster.open_transactions(asked)
             judged = judge_open(cluster, opened)
     except Unanswered as error:
-        return Present({}, (str(error),))
+        return Present(gaps=(str(error),))
     verdicts = {(each.place, each.start_offset): verdict for each, verdict in judged.rows}
-    return Present(verdicts, (*gaps, *judged.gaps))
+    return Present(tuple(each for each, _ in judged.rows), verdicts, (*gaps, *judged.gaps))

@@ -65,6 +65,8 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
     for topic in sorted(copied_topics - {log.topic for log in logs}):
         raise AuditFailed(f"--copies names {topic}, which does not exist")
+    if request.asks_only:
+        return _audit_open(request, listed, chosen)
     settings = Settings(
         request.checks,
         request.now_ms,
@@ -102,7 +104,24 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     changed = changed_since(request, listed) if request.until_ms is None else every
     present = _ask_present(request, listed, facts)
     found = judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed, present)
-    return found._replace(source=source_of(request, listed, chosen))
+    return found._replace(source=source_of(request, listed, chosen, present))
+
+
+def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
+    """Audit the open transactions of a cluster by its brokers' answers alone: no record is read."""
+    assert request.address is not None
+    present = ask_present(request.address, [(listed[index].log.topic, listed[index].log.partition) for index in chosen])
+    settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
+    facts = {}
+    for index in chosen:
+        one = listed[index]
+        (part,) = cut_partition(index, one.log, 1)
+        opened = [each for each in present.opened if each.place == (one.log.topic, one.log.partition)]
+        facts[index] = [tasks.facts_of_open(Work(part, settings, one.log, ANYWHERE), opened, one.log.least_end)]
+    nothing = history.merge([], {}, {})
+    covered = {index: listed[index] for index in chosen}
+    found = judge(request, covered, facts, nothing, {}, [], AmbiguousEnds(), (), present)
+    return found._replace(source=source_of(request, listed, chosen, present)._replace(has_records=False))
 
 
 def _ask_present(

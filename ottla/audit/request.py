@@ -65,6 +65,11 @@ class Request(NamedTuple):
     copies: tuple[Pair, ...] = ()
     address: KafkaAddress | None = None
 
+    @property
+    def asks_only(self) -> bool:
+        """Whether brokers know all that the checks need, so that no record is read."""
+        return self.address is not None and self.checks == ("hanging",) and not self.as_of
+
 
 def request_of(selection: Selection, now_ms: int) -> Request:
     """Return the request for an audit at `now_ms`, or at the time of `as_of`. Raises BadArgument."""

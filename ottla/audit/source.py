@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.audit.audited import Limit, Source
+from ottla.audit.checks.hanging import Present
 from ottla.audit.listed import Listed
 from ottla.scan.listing import COORDINATORS
 
@@ -14,14 +15,13 @@ ALL: Final = "all"
 """Name of all checks, in the limits of a partition that could not be read."""
 
 
-def source_of(request: "Request", listed: Sequence[Listed], chosen: Collection[int]) -> Source:
+def source_of(request: "Request", listed: Sequence[Listed], chosen: Collection[int], present: Present | None) -> Source:
     """Return the limits of an audit; `chosen` are the partitions that were read, as indexes in `listed`."""
     if request.address is None:
         return Source()
-    read = [listed[index] for index in chosen]
-    return Source(
-        tuple(_keep(request, _not_checked(listed))), tuple(_keep(request, _reduced(listed, read))), request.now_ms
-    )
+    reduced = [*_reduced(listed, [listed[index] for index in chosen])]
+    reduced += [Limit("hanging", gap) for gap in dict.fromkeys(present.gaps)] if present is not None else []
+    return Source(tuple(_keep(request, _not_checked(listed))), tuple(_keep(request, reduced)), request.now_ms)
 
 
 def _keep(request: "Request", limits: Iterable[Limit]) -> Iterator[Limit]:
@@ -35,7 +35,7 @@ def _not_checked(listed: Sequence[Listed]) -> Iterator[Limit]:
 
 def _reduced(listed: Sequence[Listed], read: Sequence[Listed]) -> Iterator[Limit]:
     if not any(one.log.topic == COORDINATORS and not one.unread for one in listed):
-        yield Limit("torn", f"{COORDINATORS} may not be read: its coordinators were asked, which know only the present")
+        yield Limit("torn", f"topic {COORDINATORS} is missing or may not be read: coordinators know only the present")
     for one in read:
         if one.cleaned_below is None:
             yield Limit("gaps", f"{one.log.name}: compacted and lost offsets look the same")

@@ -4,7 +4,7 @@ The module imports no library: an executor that lacks one must be able to report
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.scan.records import ReadFilter
     from ottla.scan.states import States
     from ottla.scan.walk import Step, Walk
+    from ottla.verdict import OpenTransaction
 
 # At most this many anomalies and gaps of each range are kept; the others are only counted.
 MOST_ANOMALIES = 1_000
@@ -180,6 +181,22 @@ def scan(work: Work) -> RangeFacts:
         if table is not None:
             table.add_open(walked.leaving)
     return collector.result(walked.totals, walked.leaving, log, () if indexes is None else tuple(indexes.findings))
+
+
+def facts_of_open(work: Work, opened: "Sequence[OpenTransaction]", end_offset: int) -> RangeFacts:
+    """Return the facts of a partition whose leader was asked for its open transactions, and whose records are not read."""
+    import numpy as np
+
+    from ottla.scan import events, states
+
+    rows = np.full((len(opened), states.COLUMNS), -1, dtype=np.int64)
+    rows[:, [states.OPEN_RECORDS, states.OPEN_BYTES, states.OPEN_BATCHES, states.FLAGS]] = 0
+    columns = [states.PRODUCER_ID, states.EPOCH, states.FIRST_OFFSET, states.OPEN_EPOCH, states.LAST_TIMESTAMP]
+    for row, one in zip(rows, opened, strict=True):
+        row[columns] = one.producer_id, one.epoch, one.start_offset, one.epoch, one.last_timestamp_ms
+    left = states.States(rows, next_offset=end_offset)
+    totals = np.zeros(events.TOTALS, dtype=np.int64)
+    return _Collector(work).result(totals, left, DamageLog(REPORT), ())
 
 
 @task

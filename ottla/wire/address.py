@@ -84,6 +84,7 @@ class SharedConnections:
             cluster = self._idle.pop() if self._idle else None
         if cluster is None:
             cluster = Cluster(self._address.bootstrap, self._address.timeout_s, self._security, CLIENT_ID)
+            cluster.remedy = ""  # the message names the address
         try:
             yield cluster
         except BaseException:

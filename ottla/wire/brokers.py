@@ -49,6 +49,9 @@ def acls_request(resource_type: int, name: str | None, pattern_type: int) -> Any
 class Brokers:
     """Brokers and the connections to them. `timeout_s` applies to connecting, and to each answer."""
 
+    remedy = " (-b HOST:PORT names the brokers to ask)"
+    """What a user can do if no bootstrap address answers."""
+
     def __init__(
         self,
         bootstrap: Sequence[Address],
@@ -83,7 +86,7 @@ class Brokers:
                 return self.ask(address, message)
             except Unanswered as error:
                 failures.append(str(error))
-        raise Unanswered("; ".join(failures) + " (-b HOST:PORT names the brokers to ask)")
+        raise Unanswered("; ".join(failures) + self.remedy)
 
     def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
         """Send a request to one broker and return the answer. Raises Unanswered."""

@@ -52,7 +52,7 @@ class Topology(NamedTuple):
     topic_ids: Mapping[str, bytes] = {}
     cluster_id: str = ""
     rights: Mapping[str, frozenset[int]] = {}
-    """The operations (`AclOperation`) that this user has on each topic, if they were asked for and answered (KIP-430)."""
+    """The operations (`AclOperation`) that this user has on each topic, as far as brokers answer that (KIP-430)."""
 
     def joined(self, other: "Topology") -> "Topology":
         """Return this answer with the topics of another one."""

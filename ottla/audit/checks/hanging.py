@@ -111,12 +111,13 @@ class OpenFinding(NamedTuple):
 
 
 class Present(NamedTuple):
-    """The coordinators' verdicts on the transactions that are open now, by place and first offset.
+    """The transactions that partitions hold open now, and the coordinators' verdicts by place and first offset.
 
     `gaps`: the questions without an answer.
     """
 
-    verdicts: Mapping[tuple[TopicPartition, int], verdict.Verdict]
+    opened: tuple[verdict.OpenTransaction, ...] = ()
+    verdicts: Mapping[tuple[TopicPartition, int], verdict.Verdict] = {}
     gaps: tuple[str, ...] = ()
 
     def of(self, place: TopicPartition, found: OpenTransaction) -> verdict.Verdict:
@@ -263,7 +264,9 @@ _AHEAD: Final = (
 def _finding(one: OpenFinding, severity: Severity, message: str, action: str) -> Finding:
     name = name_producer(one.transactional_id, one.producer_id, one.producer_epoch)
     is_known = one.age_ms is not None and one.age_ms >= 0
-    held = f"{count(one.records, 'record')} open" + (f" for {duration(one.age_ms)}" if is_known else "")
+    held = (f"{count(one.records, 'record')} open" if one.records else "open") + (
+        f" for {duration(one.age_ms)}" if is_known else ""
+    )
     return Finding(
         "hanging",
         severity,
