@@ -13,6 +13,8 @@ from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage
 from ottla.scan.listing import PartitionLog
 from ottla.scan.storage import hide_secrets
+from ottla.verdict import SOME_BROKERS
+from ottla.wire.address import SCHEME
 
 
 class Tally(NamedTuple):
@@ -95,6 +97,12 @@ class Audit(NamedTuple):
     def title(self) -> str:
         """The directory or directories that were audited, as text."""
         return f"Audit of {', '.join(map(hide_secrets, self.directories))}"
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers of an audited cluster, as commands take them; a placeholder for directories."""
+        (one, *_) = self.directories
+        return one.removeprefix(SCHEME) if one.startswith(SCHEME) else SOME_BROKERS
 
     @property
     def open_transactions(self) -> list[OpenFinding]:

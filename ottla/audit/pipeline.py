@@ -6,7 +6,7 @@ import numpy as np
 
 from ottla.audit import tasks
 from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
-from ottla.audit.audited import Audit
+from ottla.audit.audited import Audit, Source
 from ottla.audit.checks import history
 from ottla.audit.checks.hanging import Present
 from ottla.audit.cluster import ask_present
@@ -24,6 +24,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.ranges import cut_partition
+from ottla.verdict import SOME_BROKERS
 
 # A partition is cut for several cores only if it is large enough: cutting reads its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
@@ -104,7 +105,7 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     changed = changed_since(request, listed) if request.until_ms is None else every
     present = _ask_present(request, listed, facts)
     found = judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed, present)
-    return found._replace(source=source_of(request, listed, chosen, present))
+    return _of_source(found, source_of(request, listed, chosen, present))
 
 
 def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
@@ -121,7 +122,13 @@ def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int
     nothing = history.merge([], {}, {})
     covered = {index: listed[index] for index in chosen}
     found = judge(request, covered, facts, nothing, {}, [], AmbiguousEnds(), (), present)
-    return found._replace(source=source_of(request, listed, chosen, present)._replace(has_records=False))
+    return _of_source(found, source_of(request, listed, chosen, present)._replace(has_records=False))
+
+
+def _of_source(found: Audit, source: Source) -> Audit:
+    """Return the audit with its source, whose brokers the commands of its findings name."""
+    named = [one._replace(action=one.action.replace(SOME_BROKERS, found.bootstrap)) for one in found.findings]
+    return found._replace(source=source, findings=named)
 
 
 def _ask_present(

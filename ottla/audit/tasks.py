@@ -184,7 +184,7 @@ def scan(work: Work) -> RangeFacts:
 
 
 def facts_of_open(work: Work, opened: "Sequence[OpenTransaction]", end_offset: int) -> RangeFacts:
-    """Return the facts of a partition whose leader was asked for its open transactions, and whose records are not read."""
+    """Return the facts of a partition whose leader named its open transactions, and whose records are not read."""
     import numpy as np
 
     from ottla.scan import events, states
