@@ -1,7 +1,8 @@
 """Requests of consumers and group members in simulations, and the errors that they expect. pure"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.values import ProducerIdAndEpoch
@@ -13,6 +14,11 @@ RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
 FENCED: Final = frozenset((47, 90))
 UNKNOWN_PRODUCER_ID: Final = 59
 NOT_A_MEMBER: Final = frozenset((22, 25))
+UNKNOWN_MEMBER_ID: Final = 25
+GROUP_ID_NOT_FOUND: Final = 69
+FENCED_INSTANCE_ID: Final = 82
+FENCED_MEMBER_EPOCH: Final = 110
+STALE_MEMBER_EPOCH: Final = 113
 
 
 def offset_fetch(group: str, topic: str, indexes: Sequence[int]) -> Request:
@@ -45,6 +51,72 @@ def heartbeat(group: str, generation_id: int, member_id: str) -> Request:
 
 def _member(group: str, generation_id: int, member_id: str) -> dict[str, Any]:
     return {"group_id": group, "generation_id": generation_id, "member_id": member_id, "group_instance_id": None}
+
+
+def consumer_group_heartbeat(
+    group: str,
+    member_id: str,
+    member_epoch: int,
+    instance_id: str | None,
+    subscription: tuple[int, Sequence[str], str | None] | None = None,
+    owned: Mapping[bytes, Sequence[int]] | None = None,
+) -> Request:
+    """Return a heartbeat of the consumer protocol.
+
+    `subscription` has the rebalance timeout, the topics and the assignor; `owned` has partitions by topic id. None is
+    "as before".
+    """
+    rebalance_ms, names, assignor = subscription or (-1, None, None)
+    topics = None if owned is None else [{"topic_id": UUID(bytes=key), "partitions": owned[key]} for key in owned]
+    return request(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        group_id=group,
+        member_id=member_id,
+        member_epoch=member_epoch,
+        instance_id=instance_id,
+        rack_id=None,
+        rebalance_timeout_ms=rebalance_ms,
+        subscribed_topic_names=names,
+        subscribed_topic_regex=None,
+        server_assignor=assignor,
+        topic_partitions=topics,
+    )
+
+
+def offset_commit(group: str, membership: tuple[int, str], topic: str, index: int, offset: int) -> Request:
+    """Return a commit of a member of the consumer protocol; `membership` is its epoch and its id."""
+    row = {"partition_index": index, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+    return request(
+        ApiKey.OFFSET_COMMIT,
+        9,
+        group_id=group,
+        generation_id_or_member_epoch=membership[0],
+        member_id=membership[1],
+        group_instance_id=None,
+        topics=[{"name": topic, "partitions": [row]}],
+    )
+
+
+def member_offset_fetch(group: str, membership: tuple[int, str], topic: str, index: int) -> Request:
+    """Return a fetch of a committed offset by a member of the consumer protocol."""
+    topics = [{"name": topic, "partition_indexes": [index]}]
+    asked = {"group_id": group, "member_id": membership[1], "member_epoch": membership[0], "topics": topics}
+    return request(ApiKey.OFFSET_FETCH, 9, groups=[asked], require_stable=True)
+
+
+def create_topic(name: str, partition_count: int) -> Request:
+    row = {"name": name, "num_partitions": partition_count, "replication_factor": 1, "assignments": [], "configs": []}
+    return request(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1000, validate_only=False)
+
+
+def delete_topic(name: str) -> Request:
+    return request(ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout_ms=1000)
+
+
+def create_partitions(name: str, partition_count: int) -> Request:
+    row = {"name": name, "count": partition_count, "assignments": None}
+    return request(ApiKey.CREATE_PARTITIONS, 3, topics=[row], timeout_ms=1000, validate_only=False)
 
 
 def fetch(

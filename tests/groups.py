@@ -30,7 +30,7 @@ GROUP_OF_FILES = {
     "tests/scan/": KERNELS,
 }
 """The group of files whose names begin so; the first entry that fits."""
-CASE_OF_JVM = re.compile(r"[\[-]apache[]-]")  # of a file whose other cases are for Ottla
+CASE_OF_JVM = re.compile(r"[\[-](apache|java)[]-]")
 BYTES_OF_PROCESS = 2 << 30
 LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/", "tests/wire/")
 SEEDS = "tests/sim/test_seeds.py::test_no_seed_"

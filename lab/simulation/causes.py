@@ -10,6 +10,7 @@ from typing import Final
 
 from lab.simulation.faults import Profile
 from lab.simulation.history import Entry, History
+from lab.simulation.membership import Beat
 from lab.simulation.process import Attempt, Process
 from lab.simulation.producers import Producer
 from ottla.broker.assembly import Assembly
@@ -52,6 +53,8 @@ class Causes:
     def on_served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
         """Record a request that the broker handles too late: it may hit the sender's next transaction (KAFKA-17754)."""
         attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
+        if isinstance(attempt, Beat):
+            attempt.mark_if_late()
         if attempt is None or not isinstance(attempt.process, Producer):
             return
         api_key = int.from_bytes(frame[:2], "big")

@@ -188,12 +188,11 @@ class Copier(Producer):
         key = f"{self.source[0]}/{self.source[1]}"
         while True:
             try:
-                answer = yield from self.call(offset_fetch(self.group, self.source[0], [self.source[1]]))
+                error, row = yield from self.fetch_position()
             except Lost:
                 yield from self.back_off()
                 continue
-            row = answer.topics[0].partitions[0] if answer.topics else None
-            error = answer.error_code or (row.error_code if row is not None else 0)
+            error = error or (row.error_code if row is not None else 0)
             if not error:
                 break
             if error not in RETRIABLE:
@@ -203,6 +202,11 @@ class Copier(Producer):
         found = row.committed_offset if row is not None else -1
         self.history.ok(self.name, "fetch-offsets", op, group=self.group, mops=[["offset", key, found]])
         self.position, self.of_producer = max(found, 0), self.producer
+
+    def fetch_position(self) -> Script:
+        """Return the error of an OffsetFetch, and the row of the partition if there is one."""
+        answer = yield from self.call(offset_fetch(self.group, self.source[0], [self.source[1]]))
+        return answer.error_code, answer.topics[0].partitions[0] if answer.topics else None
 
     def commit_position(self, next_offset: int) -> Script:
         assert self.producer is not None and self.transactional_id is not None

@@ -5,8 +5,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from lab.planting import Plant, Replacement
-from lab.simulation import bugs
-from ottla.broker.api import produce
+from lab.simulation import bugs, group_bugs
+from ottla.broker.api import durability, produce
+from ottla.broker.group import log as group_log
+from ottla.broker.group.consumer import decisions, members
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.consumer.members import ConsumerGroupMember
 from ottla.broker.group.shard import GroupStore
 from ottla.broker.log import producer_state_entry
 from ottla.broker.log.cleaning import compaction
@@ -182,6 +186,60 @@ PLANTS: Final[dict[str, Plant]] = {
     ),
     "open-transactions-compacted": _plant(
         "The cleaner does not stop at the last stable offset.", compaction, "cleanable_offsets", bugs.clean_unstable
+    ),
+    # --- groups of the consumer protocol (KIP-848)
+    "assigned-before-revoked": _plant(
+        "A member gets partitions that another one has not given up.",
+        members,
+        "_take_free",
+        group_bugs.take_others,
+    ),
+    "revocation-not-awaited": _plant(
+        "A partition is free as soon as the target takes it from a member.",
+        members,
+        "owns_any",
+        group_bugs.own_nothing,
+    ),
+    "heartbeat-answered-early": _plant(
+        "A heartbeat is answered before its records are durable.",
+        durability,
+        "wait_group_durable",
+        group_bugs.wait_for_nothing,
+    ),
+    "group-epoch-goes-back": _plant(
+        "The removal of a member takes the group back to an earlier epoch.",
+        decisions,
+        "decide_removal",
+        group_bugs.remove_in_earlier_epoch,
+    ),
+    "session-never-ends": _plant(
+        "The coordinator removes no member whose session has ended.",
+        ConsumerGroup,
+        "late_members",
+        group_bugs.find_no_ended_session,
+    ),
+    "session-under-old-id": Plant(
+        "The session of a static member that comes back under another id goes on under the old one.",
+        Replacement(ConsumerGroup, "_remove_member", group_bugs.keep_session_of_old_id),
+        Replacement(ConsumerGroup, "start_session", group_bugs.start_session_of_old_id),
+    ),
+    "target-not-logged": _plant(
+        "The target assignments of members are applied and not logged.",
+        group_log,
+        "encode_rows",
+        group_bugs.leave_targets_out,
+    ),
+    "stale-commit-accepted": _plant(
+        "A commit of an earlier epoch counts for a partition that the member did not have then.",
+        ConsumerGroupMember,
+        "owned_since",
+        group_bugs.own_everything,
+    ),
+    "member-tombstone-lost": _plant(
+        "The log keeps the subscription of a member that is removed.",
+        group_log,
+        "encode_rows",
+        group_bugs.leave_tombstones_out,
     ),
 }
 """Every plant by its name."""

@@ -56,6 +56,15 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "markers-compacted-early": ("compaction", None),
     "cleaner-ignores-aborts": ("compaction", None),
     "open-transactions-compacted": ("compaction", None),
+    "assigned-before-revoked": ("consumer-groups", None),
+    "revocation-not-awaited": ("consumer-groups", None),
+    "heartbeat-answered-early": ("consumer-groups-power", None),
+    "group-epoch-goes-back": ("consumer-groups", None),
+    "session-never-ends": ("consumer-groups", None),
+    "session-under-old-id": ("consumer-groups", None),
+    "target-not-logged": ("consumer-groups", None),
+    "stale-commit-accepted": ("consumer-groups", None),
+    "member-tombstone-lost": ("consumer-groups", None),
 }
 """The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from lab.simulation.uncompacted_copies import UncompactedCopies
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.shard import GroupMetadata, GroupStore
 from ottla.broker.log.log_loader import replay
 from ottla.broker.log.partition import Partition
@@ -16,6 +17,17 @@ from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.values import NO_PRODUCER_ID, NO_SEQUENCE
 
+_OF_CONSUMER_GROUP: Final = (
+    "epoch",
+    "metadata_hash",
+    "assignment_epoch",
+    "assignment_ms",
+    "members",
+    "static_members",
+    "targets",
+    "regexes",
+    "topic_subscribers",
+)
 NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})
 
 
@@ -55,6 +67,23 @@ def differences(
         replayed = NO_OFFSETS if right is None else right.offsets.to_value()
         if found != replayed:
             yield f"group {group_id} holds {found}, its log {replayed}"
+        yield from _group_differences(group_id, left, right)
+
+
+def _group_differences(group_id: str, live: GroupMetadata | None, replayed: GroupMetadata | None) -> Iterator[str]:
+    """Compare a group of the consumer protocol with its records."""
+    left, right = _consumer_group(live), _consumer_group(replayed)
+    for name in left.keys() | right.keys():
+        if left.get(name) != right.get(name):
+            yield f"group {group_id} has the {name} {left.get(name)}, its log {right.get(name)}"
+
+
+def _consumer_group(metadata: GroupMetadata | None) -> dict[str, object]:
+    """Return the logged state of a group of the consumer protocol; empty for others."""
+    if metadata is None or not isinstance(metadata.group, ConsumerGroup):
+        return {}
+    group = metadata.group
+    return {name: getattr(group, name) for name in _OF_CONSUMER_GROUP}
 
 
 def _producer_differences(partition: Partition) -> Iterator[str]:

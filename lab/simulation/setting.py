@@ -24,8 +24,11 @@ CODECS_OF: Final = {"data": "gzip", "in": "zstd", "out": "lz4"}
 """`compression.type` by topic, in profiles that recompress."""
 KEYED: Final = "keyed"
 KEYED_PARTITIONS: Final = 2
+KEYED_PLACES: Final = [(KEYED, index) for index in range(KEYED_PARTITIONS)]
 KEYED_CONFIGS: Final = {"cleanup.policy": "compact"}
 KEYS: Final = 4
+GROUP_TOPICS: Final = {"g0": 3, "g1": 2}
+"""Topics of the consumer protocol's groups at the start of a run."""
 GROUP: Final = "copiers"
 PRODUCERS_OF: Final = ("t0", "t1")
 COPIERS_OF: Final = ("copy-0", "copy-1")
@@ -69,15 +72,22 @@ def config_of(level: int, profile: Profile) -> Config:
         config = replace(config, log_flush_interval_messages=1)
     if profile.members:
         config = replace(config, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=60)
+    if profile.group_consumers:
+        config = replace(
+            config,
+            group_consumer_session_timeout_ms=700,
+            group_consumer_heartbeat_interval_ms=100,
+            group_consumer_assignment_interval_ms=120,
+        )
     if not profile.verification:
         return replace(config, transaction_partition_verification_enable=False)
     return config
 
 
-def shrink(partition: Partition, compacts: bool) -> None:
-    """Make a log roll after a few batches, and with `compacts` be compacted as soon as possible."""
+def shrink(partition: Partition, profile: Profile) -> None:
+    """Make a log roll after a few batches, and if the profile compacts be compacted as soon as possible."""
     settings = replace(partition.log.config, segment_bytes=900, index_interval_bytes=200)
-    if compacts and settings.cleanup_compact:
+    if profile.compacts and settings.cleanup_compact:
         settings = replace(
             settings,
             segment_bytes=400,
@@ -85,6 +95,8 @@ def shrink(partition: Partition, compacts: bool) -> None:
             delete_retention_ms=60,
             file_delete_delay_ms=200,
         )
+        if partition.topic == CONSUMER_OFFSETS_TOPIC and profile.group_consumers:
+            settings = replace(settings, segment_bytes=3000)  # a segment must hold the largest batch of a group
         if partition.topic == KEYED and partition.index:
             settings = replace(settings, cleanup_policy="compact,delete", retention_ms=1500)
     elif partition.topic in INTERNAL_TOPICS:
@@ -101,6 +113,8 @@ def create_topics(assembly: Assembly, profile: Profile) -> None:
         create_topic(cluster, topic, count, {"compression.type": CODECS_OF[topic]} if profile.recompresses else {})
     if profile.compacts:
         create_topic(cluster, KEYED, KEYED_PARTITIONS, KEYED_CONFIGS)
+    for topic, count in GROUP_TOPICS.items() if profile.group_consumers else ():
+        create_topic(cluster, topic, count)
     for made in cluster.topics.values():
         for index in range(made.partition_count):
             cluster.partition(made.name, index)

@@ -10,30 +10,31 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from lab.in_memory.disk import MemoryDisk
 from lab.simulation import faults
 from lab.simulation.broker_parts import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
 from lab.simulation.causes import Causes, Generations
 from lab.simulation.charged import ChargedTurns
+from lab.simulation.clients import draw_clients
 from lab.simulation.consumers import Consumer, Copier, KeyReader
 from lab.simulation.fault_injector import FaultInjector
 from lab.simulation.faults import Fault, Profile
-from lab.simulation.greedy import OWN, Greedy
+from lab.simulation.greedy import OWN
+from lab.simulation.group_checks import GroupChecks
+from lab.simulation.group_consumers import GroupClient, TopicAdmin
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
-from lab.simulation.members import Member
 from lab.simulation.network import CALM, Link
 from lab.simulation.process import Process
-from lab.simulation.producers import Admin, Producer, ProducerBehaviour, draw_behaviours
+from lab.simulation.producers import Admin, ProducerBehaviour
 from lab.simulation.replay import differences
 from lab.simulation.setting import (
     COPIERS_OF,
     DATA_DIR,
     GROUP,
-    KEYED,
-    KEYED_PARTITIONS,
+    KEYED_PLACES,
     LEVELS,
     PRODUCERS_OF,
     TOPICS,
@@ -54,13 +55,12 @@ from ottla.testkit.in_memory.schedule import START_MS, Schedule, VirtualClock
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 
 REST_MS: Final = 8000.0
+SETTLE_MS: Final = (1200.0, 12_000.0)
+"""How long consumer groups have heartbeats before they are checked, and until they must have settled."""
 RESTS_MOST: Final = 3
 SYNC_MS: Final = (5.0, 55.0)
 """The duration of a sync that no request waits for, (least, most) in ms."""
 LONGEST_MS: Final = 60_000.0
-_KEYED: Final = [(KEYED, index) for index in range(KEYED_PARTITIONS)]
-SLOW: Final = ProducerBehaviour(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
-"""A member that its group removes at times, while its transaction stays open."""
 
 
 class World:
@@ -108,11 +108,12 @@ class World:
         self._turns: ChargedTurns
         self.peer: PeerLink
         self._links: list[Link] = []
-        self._processes: list[Process] = []
+        self.processes: list[Process] = []
         self.met: Counter[str] = Counter()
         """Counts of rare events."""
         self._invariants = Invariants(self.met)
         self.uncompacted = UncompactedCopies(self.met) if self.profile.compacts else None
+        self.groups = GroupChecks(self) if self.profile.group_consumers else None
         self._trace = blake2b(digest_size=16)
         drawn = Random(master.getrandbits(64)).choice(LEVELS)
         self.level = (self.profile.level or drawn) if level is None else level
@@ -123,7 +124,7 @@ class World:
         self._checked_at = -1
         self._later = Random(master.getrandbits(64))
         self.generations = Generations(lambda: self.level, self._draws, self.profile)
-        self.causes = Causes(self.history, self._processes)
+        self.causes = Causes(self.history, self.processes)
         self.faults = FaultInjector(self, Random(self._later.getrandbits(64)))
 
     # --- the run
@@ -147,7 +148,7 @@ class World:
             self.faults.plan(self._active)
             self._arm_next_kill()
             self._work_until(
-                lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, KeyReader, Admin))),
+                lambda: all(p.done or _has_worked(p) for p in self.processes),
                 LONGEST_MS,
             )
             self._rest()
@@ -171,6 +172,8 @@ class World:
             if self.assembly is not None and self.ports.count != self._checked_at:
                 self._checked_at = self.ports.count
                 self.violations.extend(self._invariants.check(self.assembly))
+                if self.groups is not None:
+                    self.violations.extend(self.groups.check(self.assembly))
                 if self.uncompacted is not None:
                     self.uncompacted.follow(self.assembly)
 
@@ -182,7 +185,9 @@ class World:
         self.faults.end()
         self._kill_calls.clear()
         self._work_until(lambda: self.assembly is not None, 5000)
-        for process in self._processes:
+        if self.groups is not None and self.assembly is not None and not self.violations:
+            self._settle_groups(self.groups)
+        for process in self.processes:
             process.stop()
         found: list[str] = []
         for _ in range(RESTS_MOST):
@@ -192,8 +197,24 @@ class World:
             found = ["the broker did not come back"]
             if self.assembly is not None:
                 found = list(self._invariants.check_rest(self.assembly))
+                if self.groups is not None:
+                    found += self.groups.find_members_left(self.assembly)
             if not found:
                 return  # otherwise a late request has begun another transaction, which must end as well
+        self.violations.extend(found)
+
+    def _settle_groups(self, groups: GroupChecks) -> None:
+        """Wait until the consumer groups have settled: late requests may disturb them for a while."""
+        least_ms, most_ms = SETTLE_MS
+        began_ms = self.schedule.now_ms
+        found: list[str] = []
+        while self.schedule.now_ms < began_ms + most_ms and not self.violations:
+            self._work_until(lambda: False, least_ms / 8)
+            if self.assembly is not None and self.schedule.now_ms >= began_ms + least_ms:
+                found = list(groups.find_disorder(self.assembly))
+                if not found:
+                    self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
+                    return
         self.violations.extend(found)
 
     def _read_all(self) -> None:
@@ -213,14 +234,14 @@ class World:
             copier.start(copier.find_position, 0)
             readers.append(copier)
         for committed in (True, False) if self.uncompacted is not None else ():
-            key_reader = KeyReader(self, f"final-keys-{committed}", self._draws, _KEYED, committed)
+            key_reader = KeyReader(self, f"final-keys-{committed}", self._draws, KEYED_PLACES, committed)
             key_reader.start(key_reader.read_all, 0)
             readers.append(key_reader)
         self._work_until(lambda: all(reader.done for reader in readers), 5000)
         if not self.violations and not all(reader.done for reader in readers):
             self.violations.append("the final readers did not come to the end")
         if self.uncompacted is not None:
-            self.uncompacted.add_to_history(self.history, _KEYED)
+            self.uncompacted.add_to_history(self.history, KEYED_PLACES)
 
     def _check_end(self) -> None:
         if self.assembly is not None and not self.violations:
@@ -260,76 +281,16 @@ class World:
     # --- clients
 
     def _start_clients(self) -> None:
-        draws, profile = self._draws, self.profile
-        hired: list[tuple[Process, Callable[[], Any]]] = []
-        behaviours = draw_behaviours(draws)
-        ids = profile.transactional_ids
-
-        def behaviour() -> ProducerBehaviour:
-            drawn = next(behaviours)
-            drawn = drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
-            drawn = drawn._replace(hasty=max(drawn.hasty, profile.hasty))
-            if not profile.skips:
-                drawn = drawn._replace(skip=0.0)
-            if profile.takes_back:
-                drawn = drawn._replace(takes_back=profile.takes_back, hasty=0.0)
-            if profile.compacts or profile.takes_back:
-                drawn = drawn._replace(transactions=3 * drawn.transactions)
-            if profile.impatient and self._later.random() < profile.impatient:
-                drawn = drawn._replace(patience_ms=2 + self._later.random() ** 2 * 100, echo=0.15)
-            return drawn
-
-        def child() -> Random:
-            return Random(draws.getrandbits(64))
-
-        data: list[TopicPartition] = [("data", 0), ("data", 1)]
-        written = [*data, *_KEYED] if profile.compacts else data
-        for number in range(draws.randint(*profile.producers)):
-            producer = Producer(self, f"p{number}", child(), f"t{draws.randrange(ids)}", written, behaviour())
-            hired.append((producer, producer.run))
-        copiers = draws.randint(*profile.copiers)
-        feed = Producer(
-            self,
-            "feed",
-            child(),
-            None,
-            [("in", 0), ("in", 1)],
-            ProducerBehaviour(transactions=12 if profile.members else 3, depth=2, pause=0.4),
-        )
-        hired.append((feed, feed.run))
-        for number in range(copiers):
-            source = ("in", draws.randrange(2))
-            copier = Copier(
-                self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], GROUP, behaviour()
-            )
-            hired.append((copier, copier.run))
-        for number in range(draws.randint(2, profile.members) if profile.members else 0):
-            owner, outputs = f"member-{draws.randrange(profile.members)}", [("out", 0), ("out", 1)]
-            member = Member(self, f"m{number}", child(), owner, [("in", 0), ("in", 1)], outputs, GROUP, SLOW)
-            hired.append((member, member.run))
-        for committed in (True, False):
-            name = "rc" if committed else "ru"
-            consumer = Consumer(self, name, child(), [*data, ("out", 0), ("out", 1)], committed)
-            hired.append((consumer, consumer.run))
-            if profile.compacts:
-                key_reader = KeyReader(self, f"keys-{name}", child(), _KEYED, committed)
-                hired.append((key_reader, key_reader.run))
-        if draws.random() < profile.admin:
-            admin = Admin(self, "admin", child())
-            hired.append((admin, admin.run))
-        for number in range(profile.greedy):
-            greedy = Greedy(self, f"greedy-{number}", Random(self._later.getrandbits(64)))
-            hired.append((greedy, greedy.run))
-        for process, script in hired:
-            delay_ms = draws.random() * 400
+        for process, script in draw_clients(self, self._draws, self._later):
+            delay_ms = self._draws.random() * 400
             if self.only_clients is None or process.name in self.only_clients:
                 process.start(script, delay_ms)
-                self._processes.append(process)
+                self.processes.append(process)
 
     @property
     def clients(self) -> list[str]:
         """Names of the clients of this run."""
-        return [process.name for process in self._processes]
+        return [process.name for process in self.processes]
 
     def connect(self, process: Process, name: str) -> Link | None:
         """Return a new connection, or None while the broker is down."""
@@ -399,13 +360,15 @@ class World:
                 for index in range(topic.partition_count):
                     cluster.partition(topic.name, index)
             for partition in cluster.partitions():
-                shrink(partition, self.profile.compacts)
+                shrink(partition, self.profile)
         violations = self._invariants.began_life(assembly)
         if self.disk.errors.failures:  # the broker has logged this already, and a repair is scheduled
             violations = (each for each in violations if IS_OFFLINE not in each)
         self.violations.extend(violations)
         if self.uncompacted is not None:
             self.uncompacted.began_life(assembly)
+        if self.groups is not None:
+            self.groups.began_life(assembly)
         self.assembly = assembly
         self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
         self.note(f"life {self._life}", b"")
@@ -456,6 +419,8 @@ class World:
         else:
             self.lost_power = True
             self._invariants.lost_power()
+        if self.groups is not None:
+            self.groups.lost_power(keeps_answered=not self.lost_power)
         if self.uncompacted is not None:
             self.uncompacted.lost_power()
         self.disk.lose_power()
@@ -497,3 +462,10 @@ class World:
 
     def _bug(self, error: Exception) -> None:
         self.violations.append(f"bug: {error!r}")
+
+
+def _has_worked(process: Process) -> bool:
+    """Return whether a client does nothing that the run must wait for."""
+    if isinstance(process, GroupClient):
+        return process.has_worked
+    return isinstance(process, (Consumer, KeyReader, Admin, TopicAdmin))

@@ -12,6 +12,8 @@ from ottla.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import shorten
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.members import ConsumerGroupMember
 from ottla.broker.group.members import Member
 from ottla.broker.group.shard import GroupMetadata
@@ -36,6 +38,7 @@ _MEMBER: Final = an_object(
     {
         "member_id": TEXT,
         "client_id": TEXT,
+        "epoch": {**NUMBER_OR_NULL, "description": "Null in a classic group."},
         "assignment": a_list({"type": "array"}, description="Items of the form [topic, [partition, ...]]."),
     }
 )
@@ -55,7 +58,10 @@ _GROUP: Final = an_object(
     {
         "group_id": TEXT,
         "state": {**TEXT, "description": "Kafka's name: Stable, Empty, Reconciling, ..."},
+        "type": {**TEXT, "description": "The protocol of the group: consumer or classic."},
         "protocol_type": TEXT,
+        "epoch": {**NUMBER, "description": "The group epoch; of a classic group its generation."},
+        "assignment_epoch": {**NUMBER_OR_NULL, "description": "The epoch of the target assignment."},
         "members": a_list(_MEMBER),
         "members_left_out": NUMBER,
         "offsets": a_list(_OFFSET),
@@ -114,7 +120,7 @@ def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: in
     row = {
         "group_id": shorten(group.group_id),
         "state": group.state.value,
-        "protocol_type": group.protocol_type or "",
+        **_protocol(group),
         "members": members,
         "members_left_out": len(group.members) - len(members),
         "offsets": [_offset(broker, metadata, key, owners) for key in places if key in offsets],
@@ -123,14 +129,30 @@ def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: in
     return row, items + 5 * len(places)
 
 
+def _protocol(group: ClassicGroup | ConsumerGroup) -> dict[str, Any]:
+    if isinstance(group, ConsumerGroup):
+        kind, epoch, assignment_epoch = "consumer", group.epoch, group.assignment_epoch
+    else:
+        kind, epoch, assignment_epoch = "classic", group.generation, None
+    return {
+        "type": kind,
+        "protocol_type": group.protocol_type or "",
+        "epoch": epoch,
+        "assignment_epoch": assignment_epoch,
+    }
+
+
 def _member(broker: Broker, member: Member | ConsumerGroupMember) -> dict[str, Any]:
     if isinstance(member, Member):
-        client_id, assignment = member.client_id, _decode_assignment(member.assignment, MOST_ASSIGNED)
+        client_id, epoch = member.client_id, None
+        assignment = decode_assignment(member.assignment, MOST_ASSIGNED)
     else:
-        client_id, assignment = member.metadata.client_id, _list_partitions(broker, member.current.assigned)
+        client_id, epoch = member.metadata.client_id, member.epoch
+        assignment = _list_partitions(broker, member.current.assigned)
     return {
         "member_id": shorten(member.member_id),
         "client_id": shorten(client_id),
+        "epoch": epoch,
         "assignment": [[shorten(topic), list(indexes)] for topic, indexes in _few(assignment)],
     }
 
@@ -151,7 +173,7 @@ def _few(assignment: list[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, t
             return
 
 
-def _decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
+def decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return (topic, partitions) for at most `most` topics of a member, with at most `most` partitions each.
 
     The list is empty if the assignment is not in Kafka's format (`ConsumerProtocolAssignment.json`, version 0, with

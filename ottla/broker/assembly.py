@@ -84,7 +84,7 @@ class Assembly:
         sink = LocalMarkerWriter(cluster, logs.flusher)
         markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
         transactions = TransactionCoordinator(cluster, sink, turns, clock, config, markers_delay_ms)
-        groups = GroupCoordinator(cluster, turns, clock, config, storage.new_uuid)
+        groups = GroupCoordinator(cluster, turns, clock, config, storage.new_uuid, workers)
         sink.completed_by[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
         budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
         nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
@@ -197,7 +197,7 @@ class Assembly:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
         before, self.config, self.broker.config = self.config, config, config
-        self.broker.groups.consumer_groups.config = config
+        self.broker.groups.consumer_groups.configure(config)
         self.on_config_changed(config)
         self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:

@@ -85,6 +85,9 @@ CONFIG_ENTRY_US: Final = 4.0
 PATTERN_BYTE_US: Final = 8.0
 """Compile one byte of a client's regular expression."""
 
+PATTERN_CALL_US: Final = 6.0
+"""Match a regular expression against one text, apart from the instructions that it runs."""
+
 PATTERN_STEP_US: Final = 0.005
 """Run one instruction of a regular expression on one byte of text, when RE2 has no memory for cached states."""
 
@@ -159,5 +162,7 @@ CHECK_ID_US: Final = 1.0
 
 ASSIGNED_TOPIC_US = 1.0
 """The cost of a topic of one member in the target assignment of a consumer group."""
+ASSIGNED_BYTE_US = 0.03
+"""The cost of encoding a byte of a large record of a consumer group."""
 ASSIGNED_PARTITION_US = 0.5
 """The cost of a partition in such an assignment."""

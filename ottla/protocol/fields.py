@@ -4,8 +4,8 @@ Source: `org.apache.kafka.common.protocol.Readable`, `Writable`. `flexible` sele
 length + 1, 0 is null) over int16 and int32 lengths (-1 is null). Bytes that do not fit raise ProtocolError.
 """
 
-from collections.abc import Callable, Sequence
-from struct import Struct
+from collections.abc import Callable, Collection, Sequence
+from struct import Struct, pack
 from struct import error as StructError
 from typing import TypeVar
 
@@ -44,6 +44,11 @@ class Reader:
         self._buffer = bytes(buffer)
         self.position = position
         self.flexible = flexible
+
+    @property
+    def remaining(self) -> int:
+        """The number of bytes after the position."""
+        return len(self._buffer) - self.position
 
     def _number(self, kind: Struct) -> int:
         try:
@@ -117,7 +122,7 @@ class Reader:
         count = self._length(_INT32)
         if count == -1:
             return None
-        if count < 0 or count * min_size > len(self._buffer) - self.position:
+        if count < 0 or count * min_size > self.remaining:
             raise ProtocolError(f"array of {count} elements before position {self.position}")
         return tuple([element() for _ in range(count)])
 
@@ -147,7 +152,7 @@ class Reader:
     def end(self) -> None:
         """Raise ProtocolError if bytes are left."""
         if self.position != len(self._buffer):
-            raise ProtocolError(f"{len(self._buffer) - self.position} bytes after the end of the message")
+            raise ProtocolError(f"{self.remaining} bytes after the end of the message")
 
 
 class Writer:
@@ -207,6 +212,11 @@ class Writer:
             self._length(_INT32, len(values))
             for value in values:
                 element(value)
+
+    def int32_array(self, values: Collection[int]) -> None:
+        """Append an array of int32, in one call: it may have very many."""
+        self._length(_INT32, len(values))
+        self.out += pack(f">{len(values)}i", *values)
 
     def tags(self, *fields: tuple[int, bytes] | None) -> None:
         """Append the tagged fields that are not None, in ascending order; nothing if the message is not flexible."""

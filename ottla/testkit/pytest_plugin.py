@@ -259,5 +259,15 @@ def kafka_consumer(_clients: "Clients") -> Callable[..., Any]:
     return _clients.consumer
 
 
+@pytest.fixture
+def kafka_group_member(_clients: "Clients") -> Callable[..., Any]:
+    """Factory of members of groups of the consumer protocol: `kafka_group_member(topic, group_id=..., on_lost=...)`.
+
+    The consumers are those of confluent-kafka. Other arguments are the library's configuration.
+    """
+    pytest.importorskip("confluent_kafka", reason="the consumer protocol of groups needs confluent-kafka: install it")
+    return _clients.group_member
+
+
 def _fresh(what: str) -> str:
     return f"{what}-{uuid4().hex[:12]}"

@@ -1,9 +1,12 @@
 """ConsumerGroupHeartbeat: members join, share partitions, and leave. Steps and answers are those of Kafka 4.3.1."""
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.internal_topics.metadata_records import GROUP_RESOURCE
 from tests.api.consumer_groups import INTERVAL_MS, GroupBroker, Member, read_assignment
 
 
@@ -117,6 +120,24 @@ def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_time(broker
     assert read_assignment(m2.beat(3, []))[2] == [0, 1, 2, 3]
 
 
+def test_member_that_must_give_up_more_has_its_rebalance_time_again(broker):
+    m1, *others = (Member(broker, f"m{number}") for number in range(1, 5))
+    m1.join()
+    broker.advance(INTERVAL_MS + 200)
+    others[0].join()
+    kept = read_assignment(m1.beat(2))[2]
+    others[1].join()
+    others[2].join()
+    broker.advance(4_000.0)
+    others[1].beat(2)
+    epoch, left = read_assignment(m1.beat(2, kept))[1:]
+    assert (epoch, len(left)) == (2, 1)
+    broker.advance(4_000.0)
+    assert error_of(m1.beat(2)) is E.NONE
+    broker.advance(2_000.0)
+    assert error_of(m1.beat(2)) is E.UNKNOWN_MEMBER_ID
+
+
 def test_group_is_the_same_after_a_restart(broker):
     m1, m2 = Member(broker, "m1"), Member(broker, "m2", server_assignor="range")
     m1.join()
@@ -134,3 +155,34 @@ def test_topic_names_beyond_the_limit_of_a_member_are_refused():
     broker = GroupBroker(group_member_max_metadata_bytes=1_000)
     assert error_of(Member(broker, "m").join(["n" * 200] * 6)) is E.INVALID_REQUEST
     assert error_of(Member(broker, "m").join(["n" * 200])) is E.NONE
+
+
+def configure(broker, **configs):
+    """Set configs of the group `g`; `_` stands for a dot."""
+    rows = [{"name": name.replace("_", "."), "config_operation": 0, "value": value} for name, value in configs.items()]
+    resources = [{"resource_type": GROUP_RESOURCE, "resource_name": "g", "configs": rows}]
+    (reply,) = broker.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False).responses
+    return E(reply.error_code)
+
+
+def test_configs_of_a_group_count_from_the_next_heartbeat(broker):
+    m = Member(broker, "m")
+    assert m.join().heartbeat_interval_ms == 5_000
+    assert configure(broker, consumer_heartbeat_interval_ms="9000", consumer_session_timeout_ms="60000") is E.NONE
+    assert m.beat(2).heartbeat_interval_ms == 9_000
+    broker.advance(50_000.0)
+    assert error_of(m.beat(2)) is E.NONE
+    assert configure(broker, consumer_heartbeat_interval_ms="15001") is E.INVALID_CONFIG
+    assert m.beat(2).heartbeat_interval_ms == 9_000
+
+
+def test_config_of_a_group_is_used_within_the_bounds_that_the_broker_has_now(broker, caplog):
+    m = Member(broker, "m")
+    m.join()
+    assert configure(broker, consumer_heartbeat_interval_ms="15000") is E.NONE
+    options = broker.assembly.config.static or broker.assembly.config
+    broker.assembly.config = replace(options, group_consumer_max_heartbeat_interval_ms=6_000)
+    broker.restart()
+    assert [m.beat(2).heartbeat_interval_ms for _ in range(3)] == [6_000] * 3
+    line = "Group g: consumer.heartbeat.interval.ms=15000 is out of the broker's bounds: 6000 is used"
+    assert [record.getMessage() for record in caplog.records].count(line) == 1

@@ -63,6 +63,11 @@ def test_authorized_operations_are_returned_on_request(broker, version, asked_fo
     assert [each.authorized_operations for each in groups] == [{3, 6, 8, 10, 11} if asked_for else None] * 2
 
 
+def test_a_group_that_is_not_found_has_no_authorized_operations(broker):
+    (group,) = describe(broker, 6, "nobody", include_authorized_operations=True)
+    assert (group.error_code, group.authorized_operations) == (E.GROUP_ID_NOT_FOUND, None)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_describing_without_a_coordinator_gets_not_coordinator(version):
     (group,) = describe(MemoryBroker(**FEW), version, GROUP, include_authorized_operations=True)

@@ -6,6 +6,7 @@ Every request is answered, or the connection is closed with a reason, and the gr
 import logging
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from random import Random
 from uuid import UUID
@@ -23,6 +24,7 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
@@ -57,6 +59,7 @@ BODIES = {
         "rack_id": "r",
         "rebalance_timeout_ms": 5_000,
         "subscribed_topic_names": ["t"],
+        "subscribed_topic_regex": "t.*",
         "server_assignor": "uniform",
         "topic_partitions": [],
     },
@@ -218,6 +221,116 @@ def test_member_that_owns_partitions_that_do_not_exist_gets_its_own(player, topi
     given = {"member_epoch": joined.member_epoch, "topic_partitions": [owned]}
     reply = player.ask(K.CONSUMER_GROUP_HEARTBEAT, 1, {**BODIES[K.CONSUMER_GROUP_HEARTBEAT], **given})
     assert (reply.error_code, reply.assignment) == (0, joined.assignment)
+    player.check()
+    assert not player.life.bugs
+
+
+def beat_of(epoch, **fields):
+    """Return the body of a heartbeat, which says nothing new if it has a positive epoch."""
+    says = {} if epoch == 0 else {"rebalance_timeout_ms": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    named = {"instance_id": None, "rack_id": None, "server_assignor": None, "member_epoch": epoch}
+    return {**BODIES[K.CONSUMER_GROUP_HEARTBEAT], **says, **named, **fields}
+
+
+REJOIN = "The member must abandon all its partitions and rejoin."
+KNOWN_EPOCH = "member epoch ({}) than the one known by the group coordinator (3). " + REJOIN
+# The group g has the member m and the static member s with the instance id i, in epoch 3. The texts are Kafka's.
+BAD_HEARTBEATS = {
+    "epoch of the future": (
+        beat_of(4),
+        E.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a greater {KNOWN_EPOCH.format(4)}",
+    ),
+    "last epoch": (
+        beat_of(2**31 - 1),
+        E.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a greater {KNOWN_EPOCH.format(2**31 - 1)}",
+    ),
+    "epoch of the past": (
+        beat_of(1),
+        E.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a smaller {KNOWN_EPOCH.format(1)}",
+    ),
+    "epoch below all": (beat_of(-3), E.INVALID_REQUEST, "MemberEpoch is invalid."),
+    "id of no member": (beat_of(3, member_id="zz"), E.UNKNOWN_MEMBER_ID, "Member zz is not a member of group g."),
+    "no member leaves": (beat_of(-1, member_id="zz"), E.UNKNOWN_MEMBER_ID, "Member zz is not a member of group g."),
+    "unknown instance": (
+        beat_of(3, member_id="zz", instance_id="j"),
+        E.UNKNOWN_MEMBER_ID,
+        "Instance id j is unknown.",
+    ),
+    "static id of another": (
+        beat_of(3, member_id="zz", instance_id="i"),
+        E.FENCED_INSTANCE_ID,
+        "Static member zz with instance id i was fenced by member s.",
+    ),
+    "static id taken twice": (
+        beat_of(0, member_id="zz", instance_id="i"),
+        E.UNRELEASED_INSTANCE_ID,
+        "Static member zz with instance id i cannot join the group because the instance id is owned by s member.",
+    ),
+    "static member joins twice": (
+        beat_of(0, member_id="s", instance_id="i"),
+        E.UNRELEASED_INSTANCE_ID,
+        "Static member s with instance id i cannot join the group because the instance id is owned by s member.",
+    ),
+    "unknown assignor": (
+        beat_of(3, server_assignor="sticky"),
+        E.UNSUPPORTED_ASSIGNOR,
+        "ServerAssignor sticky is not supported. Supported assignors: uniform, range.",
+    ),
+    "group of another type": (
+        beat_of(3, group_id="classic"),
+        E.GROUP_ID_NOT_FOUND,
+        "Group classic is not a consumer group.",
+    ),
+    "no group": (beat_of(3, group_id="none"), E.GROUP_ID_NOT_FOUND, "Consumer group none not found."),
+    "more members than a group may have": (
+        beat_of(0, member_id="zz"),
+        E.GROUP_MAX_SIZE_REACHED,
+        "The consumer group has reached its maximum capacity of 2 members.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "error", "text"), BAD_HEARTBEATS.values(), ids=BAD_HEARTBEATS)
+@pytest.mark.parametrize("version", [0, 1])
+def test_bad_heartbeat_is_refused_and_harms_no_member(player, caplog, version, body, error, text):
+    most = 2 if error is E.GROUP_MAX_SIZE_REACHED else 3
+    config = replace(CONFIG, group_consumer_max_size=most, group_consumer_assignment_interval_ms=0)
+    player.life.assembly.broker.groups.consumer_groups.configure(config)
+    key = K.CONSUMER_GROUP_HEARTBEAT
+    player.ask(K.OFFSET_COMMIT, 2, {**BODIES[K.OFFSET_COMMIT], "group_id": "classic"})
+    player.ask(key, 1, beat_of(0))
+    joined = player.ask(key, 1, beat_of(0, member_id="s", instance_id="i"))
+    assert joined.member_epoch == player.ask(key, 1, beat_of(2)).member_epoch == 3
+    reply = player.ask(key, version, body)
+    assert (E(reply.error_code), reply.error_message) == (error, text)
+    assert (reply.member_id, reply.member_epoch, reply.assignment) == (None, 0, None)
+    for beat in (beat_of(3), beat_of(3, member_id="s", instance_id="i")):
+        answer = player.ask(key, 1, beat)
+        assert (answer.error_code, answer.member_epoch) == (0, 3)
+    player.check()
+    assert not player.life.bugs and not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_member_that_never_acknowledges_a_revocation_is_removed(player):
+    player.life.assembly.broker.groups.consumer_groups.configure(
+        replace(CONFIG, group_consumer_assignment_interval_ms=0)
+    )
+    key, timeout_ms = K.CONSUMER_GROUP_HEARTBEAT, BODIES[K.CONSUMER_GROUP_HEARTBEAT]["rebalance_timeout_ms"]
+    owned = player.ask(key, 1, beat_of(0)).assignment.topic_partitions
+    player.ask(key, 1, beat_of(0, member_id="a"))
+    told = [{"topic_id": topic.topic_id, "partitions": topic.partitions} for topic in owned]
+    waits = beat_of(2, topic_partitions=told)
+    player.ask(key, 1, beat_of(2, subscribed_topic_names=[], topic_partitions=told))
+    assert player.ask(key, 1, waits).member_epoch == 2
+    player.life.advance(timeout_ms / 2)
+    assert player.ask(key, 1, waits).member_epoch == 2
+    player.life.advance(timeout_ms)
+    assert player.ask(key, 1, waits).error_code == E.UNKNOWN_MEMBER_ID
+    freed = player.ask(key, 1, beat_of(player.ask(key, 1, beat_of(3, member_id="a")).member_epoch, member_id="a"))
+    assert freed.error_code == 0
     player.check()
     assert not player.life.bugs
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.broker.api.pattern import AVAILABLE
 from ottla.broker.costs import PATTERN_STEP_US
+from ottla.broker.pattern import AVAILABLE
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import Producer, coordinating

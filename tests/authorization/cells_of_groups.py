@@ -5,7 +5,7 @@ from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Type
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.authorization.cell import ABSENT_GROUP, GROUP, TOPIC, Cell, Right
+from tests.authorization.cell import ABSENT_GROUP, GROUP, TOPIC, Cell, IdOf, Right
 
 READ_GROUP = Right(Op.READ, Type.GROUP, GROUP)
 DESCRIBE_GROUP = Right(Op.DESCRIBE, Type.GROUP, GROUP)
@@ -96,6 +96,10 @@ def _who_left(reply):
     return E(reply.error_code), [E(row.error_code) for row in reply.members]
 
 
+def _topic_in(version):
+    return {"topic_id": IdOf(TOPIC)} if version >= 10 else {"name": TOPIC}
+
+
 def _commits(version):
     rows = [{"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}]
     fields = {
@@ -103,7 +107,7 @@ def _commits(version):
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "retention_time_ms": -1,
-        "topics": [{"name": TOPIC, "partitions": rows}],
+        "topics": [{**_topic_in(version), "partitions": rows}],
     }
     for right, other, denied in (
         (READ_GROUP, READ_TOPIC, E.GROUP_AUTHORIZATION_FAILED),
@@ -134,7 +138,7 @@ def _read_offsets(reply):
 
 
 def _fetches(version, *, everything=False):
-    asked = None if everything else [{"name": TOPIC, "partition_indexes": [0]}]
+    asked = None if everything else [{**_topic_in(version), "partition_indexes": [0]}]
     fields = {"group_id": GROUP, "topics": asked}
     if version >= 8:
         named = {"member_id": None, "member_epoch": -1} if version >= 9 else {}
@@ -188,9 +192,9 @@ def _deletes(version):
 CELLS = (
     *_of_members(),
     *_of_consumer_members(),
-    *(cell for version in (2, 6, 9) for cell in _commits(version)),
-    *(cell for version in (1, 2, 7, 9) for cell in _fetches(version)),
-    *(cell for version in (2, 8) for cell in _fetches(version, everything=True)),
+    *(cell for version in (2, 6, 9, 10) for cell in _commits(version)),
+    *(cell for version in (1, 2, 7, 9, 10) for cell in _fetches(version)),
+    *(cell for version in (2, 8, 10) for cell in _fetches(version, everything=True)),
     *_deletes_offsets(),
     *map(_describes, (0, 3, 6)),
     *(cell for version in (0, 5) for cell in _lists(version)),

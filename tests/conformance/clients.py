@@ -283,6 +283,17 @@ def kafka_jars():
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout.strip()
 
 
+def clients_jar(version):
+    """Return the jar of another version of Kafka's Java client, fetched with Maven on first use."""
+    folder = Path(kafka_jars()).parent / f"kafka-clients-{version}"
+    jar = folder / f"kafka-clients-{version}.jar"
+    if not jar.exists():
+        artifact = f"-Dartifact=org.apache.kafka:kafka-clients:{version}"
+        command = ["mvn", "-q", "-B", "dependency:copy", artifact, f"-DoutputDirectory={folder}"]
+        subprocess.run(command, check=True, capture_output=True, timeout=900)
+    return str(jar)
+
+
 def lacks(name):
     """Why the driver of a client library cannot be started here, or an empty string."""
     needed = {"java": "mvn", "franz-go": "go", "sarama": "go", "kafkajs": "npm"}.get(name)

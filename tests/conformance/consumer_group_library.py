@@ -11,7 +11,11 @@ import time
 from functools import cache
 from pathlib import Path
 
+from consumer_group_id_scripts import SCRIPTS as ID_SCRIPTS
+from consumer_group_migration_scripts import DISABLED
+from consumer_group_migration_scripts import SCRIPTS as MIGRATION_SCRIPTS
 from consumer_group_other_scripts import SCRIPTS as OTHER_SCRIPTS
+from consumer_group_regex_scripts import SCRIPTS as REGEX_SCRIPTS
 from consumer_group_requests import TOPIC_CHANGE_S, ConsumerGroupRequests, topics_of
 from consumer_group_scripts import SCRIPTS as HEARTBEAT_SCRIPTS
 from consumer_group_walks import SCRIPTS as WALKS
@@ -22,12 +26,21 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.wire.connection import BlockingConnection
 
-SCRIPTS = {script.__name__: script for script in (*HEARTBEAT_SCRIPTS, *OTHER_SCRIPTS, *WALKS)}
+SCRIPTS = {
+    script.__name__: script
+    for script in (
+        *HEARTBEAT_SCRIPTS,
+        *OTHER_SCRIPTS,
+        *ID_SCRIPTS,
+        *REGEX_SCRIPTS,
+        *WALKS,
+        *MIGRATION_SCRIPTS,
+    )
+}
 RECORDING = Path(__file__).parents[1] / "data" / "differential" / "kafka-4.3.1-consumer-groups.jsonl.gz"
 # Each group epoch gets its assignment at once.
 OVERRIDES = {"auto.create.topics.enable": "false", "group.consumer.assignment.interval.ms": "0"}
-# Ottla does not change groups of one protocol into groups of the other while they have members.
-ONLY_KAFKA = {"group.consumer.migration.policy": "disabled"}
+NO_MIGRATION = OVERRIDES | {"group.consumer.migration.policy": "Disabled"}
 # What Ottla answers otherwise than Kafka (docs/decisions/differences.md): its answers by the number of the step.
 _NO_MEMBER = "UNKNOWN_MEMBER_ID"
 _NO_TOPICS = "a_member_joins_without_topics_while_an_assignment_is_due"
@@ -50,6 +63,11 @@ KEPT = {
     },
     "fetches_from_groups_without_members": {16: ["fetch v9 as None 2", _NO_MEMBER, []]},
 }
+
+
+def overrides_of(name):
+    """The options of the broker that plays a script."""
+    return NO_MIGRATION if name in {script.__name__ for script in DISABLED} else OVERRIDES
 
 
 def play_all(broker, names):
@@ -105,12 +123,14 @@ def recording():
 
 
 def main():
-    with tempfile.TemporaryDirectory() as directory:
-        kafka = ApacheKafka(Path(directory) / "kafka", OVERRIDES | ONLY_KAFKA).start()
-        try:
-            answers = play_all(kafka, sorted(SCRIPTS))
-        finally:
-            kafka.stop()
+    answers = {}
+    for overrides in (OVERRIDES, NO_MIGRATION):
+        with tempfile.TemporaryDirectory() as directory:
+            kafka = ApacheKafka(Path(directory) / "kafka", overrides).start()
+            try:
+                answers |= play_all(kafka, sorted(name for name in SCRIPTS if overrides_of(name) is overrides))
+            finally:
+                kafka.stop()
     rows = [{"script": name, "answers": answers[name]} for name in SCRIPTS]
     text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
     RECORDING.write_bytes(gzip.compress(text.encode(), mtime=0))

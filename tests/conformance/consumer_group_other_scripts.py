@@ -1,6 +1,6 @@
 """Scripts of requests of other APIs to groups of the consumer protocol: commits, looks, ends, and classic clients.
 
-Numbers are the sections of KIP-848 in Kafka 4.3.1: classic groups (11, without migration), offsets (12), looks (13).
+Numbers are the sections of KIP-848 in Kafka 4.3.1: classic clients (11), offsets (12), looks (13).
 """
 
 from consumer_group_requests import OWN, Member
@@ -218,7 +218,7 @@ def a_static_member_that_is_away_keeps_its_group(requests):
     requests.list_types()
 
 
-# -- 11: classic clients, where nobody migrates -----------------------------------------------------------------------
+# -- 11: classic clients, whose subscriptions are malformed -----------------------------------------------------------
 
 
 def classic_clients_of_a_group_with_members(requests):

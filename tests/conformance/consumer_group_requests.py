@@ -13,21 +13,26 @@ from group_requests import OFFSETS, GroupRequests, part, request
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.internal_topics.consumer_group_records import (
     ConsumerGroupMetadata,
+    ConsumerGroupRecordType,
     CurrentAssignment,
     MemberMetadata,
+    ResolvedRegularExpression,
     TargetAssignment,
     TargetAssignmentMetadata,
     decode_consumer_group_value,
     read_consumer_group_key,
 )
-from ottla.protocol.internal_topics.offsets_records import read_offsets_key
+from ottla.protocol.internal_topics.offsets_records import GroupKey, read_offsets_key
 from ottla.protocol.records import iter_records
+from tests.subscriptions import parse_assignment
 
 GROUP_RESOURCE, SET_CONFIG = 32, 0
+ANY_ORDER = ("TARGET_ASSIGNMENT_MEMBER", "REGULAR_EXPRESSION")
+RESOLVE_TIMEOUT_S = 30
 DRAWN_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 TOPIC_CHANGE_S = 0.5
 OWN = "own"
@@ -167,22 +172,58 @@ class ConsumerGroupRequests(GroupRequests):
         )
         self.tell(f"fetch v{version} as {self.name(member_id)} {epoch}", ErrorCode(reply.error_code).name, found)
 
-    def read_records(self):
+    def read_sync(self, connection, label="sync"):
+        """Record the assignment as partitions, and return them by topic."""
+        reply = connection.receive()
+        assigned = _parse_assignment(bytes(reply.assignment))
+        told = self.show(assigned) if isinstance(assigned, dict) else assigned
+        self.tell(label, ErrorCode(reply.error_code).name, (reply.protocol_type, reply.protocol_name), told)
+        return None if reply.error_code or not isinstance(assigned, dict) else assigned
+
+    def sync(self, member_id, generation, given=(), instance=None, version=5, **more):
+        sent = self.post_sync(member_id, generation, given, instance, version, **more)
+        return self.read_sync(sent, f"sync v{version}")
+
+    def _told_value(self, key, value):
+        """Leave out which of several members leads: it depends on a hash table."""
+        told = super()._told_value(key, value)
+        if value is None or not isinstance(key, GroupKey):
+            return told
+        *head, leader, members = told
+        rows = [(member_id, instance, _parse_assignment(content)) for member_id, instance, content in members]
+        return *head, leader if len(members) < 2 else "one of them", rows
+
+    def read_records(self, ordered=True):
         """Every record of the group in `__consumer_offsets`; no times, of hashes whether there is one.
 
-        Targets that follow each other are sorted: Kafka writes them in the order of a hash table.
+        Targets and expressions that follow each other are sorted: Kafka writes them in the order of a hash table.
+        Without `ordered`, records of each kind are sorted: they are those of an upgrade or a downgrade.
         """
+        rows = [row for record in self._iter_records() if (row := self._told_record(record))]
+        for kind, some in groupby(rows, key=lambda row: row[0]):
+            for row in sorted(some, key=repr) if kind in ANY_ORDER or not ordered else some:
+                self.tell("logged", *row)
+
+    def await_resolutions(self, count):
+        """Wait until the log has this number of records of resolved expressions of the group."""
+        wanted, deadline = (
+            (ConsumerGroupRecordType.REGULAR_EXPRESSION, self.group),
+            time.monotonic() + RESOLVE_TIMEOUT_S,
+        )
+        while True:
+            keys = [read_consumer_group_key(record.key) for record in self._iter_records() if record.value is not None]
+            if sum(key is not None and key[:2] == wanted for key in keys) >= count:
+                return
+            assert time.monotonic() < deadline, f"{self.group}: no resolved expression"
+            time.sleep(0.05)
+
+    def _iter_records(self):
         message = request(ApiKey.METADATA, topics=[part(ApiKey.METADATA, "MetadataRequestTopic", name=OFFSETS)])
         (topic,) = self.main.send(message, 8).topics
         log = self._read(OFFSETS, coordinator_partition(self.group, len(topic.partitions)))
-        rows = []
         for position, header in iter_batches(log):
             if not header.is_control:
-                batch = log[position : position + header.size_bytes]
-                rows += [row for record in iter_records(batch, header) if (row := self._told_record(record))]
-        for kind, some in groupby(rows, key=lambda row: row[0]):
-            for row in sorted(some, key=repr) if kind == "TARGET_ASSIGNMENT_MEMBER" else some:
-                self.tell("logged", *row)
+                yield from iter_records(log[position : position + header.size_bytes], header)
 
     def _told_record(self, record):
         key = read_consumer_group_key(record.key)
@@ -208,6 +249,8 @@ class ConsumerGroupRequests(GroupRequests):
                 return self.show(self._name_topics(partitions))
             case CurrentAssignment(epoch, previous, state, assigned, pending):
                 return epoch, previous, state, self._show_partitions(assigned), self._show_partitions(pending)
+            case ResolvedRegularExpression(topics):
+                return sorted(topics)
         raise AssertionError(value)
 
     def _name_topics(self, assignment):
@@ -266,9 +309,12 @@ class Member:
         if not reply.error_code:
             self.epoch, self.member_id = reply.member_epoch, reply.member_id
             self.owned = self.owned if assigned is None else assigned
+        message = reply.error_message
+        if reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            message = message[: message.rindex("expression: ")]  # the rest has the words of each library
         requests.tell(
             label,
-            *(ErrorCode(reply.error_code).name, reply.error_message, requests.name(reply.member_id)),
+            *(ErrorCode(reply.error_code).name, message, requests.name(reply.member_id)),
             *(reply.member_epoch, reply.heartbeat_interval_ms, None if assigned is None else requests.show(assigned)),
         )
 
@@ -280,6 +326,14 @@ class Member:
 
     def subscribe(self, *names, **fields):
         return self.beat(subscribed_topic_names=list(names), **fields)
+
+
+def _parse_assignment(content):
+    """Return the partitions of an assignment by topic, or the bytes if they are none."""
+    try:
+        return parse_assignment(content) if content else content
+    except ProtocolError:
+        return content
 
 
 def topics_of(group):

@@ -1,10 +1,11 @@
-"""Random heartbeats, commits and fetches of a few members that the range assignor serves."""
+"""Random requests of a few members that the range assignor serves: of the consumer protocol, and of both."""
 
 import random
 
+from consumer_group_migration_scripts import ClassicMember, finish
 from consumer_group_requests import OWN, Member
 
-WALKS, STEPS = 16, 60
+WALKS, MIXED_WALKS, STEPS = 16, 8, 60
 
 
 def walk(seed):
@@ -60,4 +61,44 @@ def _draw_partitions(chance, requests, member):
     return chance.choice((OWN, OWN, OWN, OWN, None, {}, kept, {requests.a: [chance.randrange(7)]}))
 
 
-SCRIPTS = [walk(seed) for seed in range(WALKS)]
+def mix(seed):
+    def script(requests):
+        chance = random.Random(seed)
+        stays = Member(requests, "m0", assignor="range")
+        stays.join()
+        members = [Member(requests, f"m{number}", assignor="range") for number in (1, 2)]
+        members += [ClassicMember(requests, f"c{number}") for number in (1, 2)]
+        for _ in range(STEPS):
+            member = chance.choice([stays, *members])
+            if isinstance(member, ClassicMember):
+                _step_classic(chance, requests, member)
+            elif chance.random() < 0.15 and member is not stays:
+                member.leave()
+            elif member.epoch <= 0 or chance.random() < 0.1:
+                member.join()
+            else:
+                member.beat(chance.choice((OWN, OWN, None, {})))
+        finish(requests)
+
+    script.__name__ = f"mixed_walk_{seed}"
+    return script
+
+
+def _step_classic(chance, requests, member):
+    action = chance.random()
+    if member.generation < 0 or action < 0.3:
+        names = chance.choice(([requests.a], [requests.a], [requests.a, requests.b], [requests.b]))
+        member.join(chance.choice((OWN, OWN, {}, {requests.a: [0, 5]})), names)
+    elif action < 0.6:
+        member.sync(member.generation + chance.choice((0, 0, 0, -1)))
+    elif action < 0.8:
+        member.beat(member.generation + chance.choice((0, 0, 0, 1)))
+    elif action < 0.9:
+        member.commit(member.generation + chance.choice((0, -1)), chance.randrange(6), version=chance.choice((8, 9)))
+    elif action < 0.95:
+        requests.fetch_as(member.member_id, member.generation)
+    else:
+        member.leave()
+
+
+SCRIPTS = [*map(walk, range(WALKS)), *map(mix, range(MIXED_WALKS))]

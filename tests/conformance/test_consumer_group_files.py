@@ -125,7 +125,7 @@ def use(broker, members, first, before=()):
     deadline = time.monotonic() + EVENT_TIMEOUT_S
     while not are_stable(groups_in(broker), before):
         assert time.monotonic() < deadline, "a group has no new epoch, or is not stable"
-        poll(*members["auditors"], *members["billing"])
+        poll(*(consumer for consumers in members.values() for consumer in consumers))
     assert broker.stop() in STOPPED
     check_files(broker)
     offsets = read_view(broker.data_dir, "group_offsets")
@@ -144,7 +144,10 @@ def check_went_on(before, after):
         assert then.static_members == group.static_members
         for member_id, member in group.members.items():
             assert then.members[member_id].epoch == then.epoch
-            assert then.members[member_id].metadata == member.metadata
+            # A member of the classic protocol joins again, with a new subscription of the same topics.
+            both = then.members[member_id].metadata, member.metadata
+            assert both[0]._replace(classic=None) == both[1]._replace(classic=None)
+            assert (both[0].classic is None) == (both[1].classic is None)
             assert then.members[member_id].current.assigned == member.current.assigned
     assert before.keys() == after.keys()
 
@@ -162,6 +165,33 @@ def test_members_go_on_from_kafka_to_ottla_and_back(brokers):
     ids = {group_id: {member.memberid() for member in consumers} for group_id, consumers in members.items()}
     assert ids == {group_id: {*group.members} for group_id, group in at_home.items()}
     assert lost == []
+
+
+def test_group_in_a_migration_goes_on_from_ottla_to_kafka_and_back(brokers):
+    """Move a member of each protocol to Kafka and back, then downgrade the group at Kafka and move it back."""
+    kafka, ottla = brokers
+    create_topics(kafka.start().bootstrap, orders=3, payments=2)
+    kafka.stop()
+    options = {"heartbeat_interval_ms": 300, "session_timeout_ms": 30_000, "group_protocol": "classic"}
+    classic = consume(ottla.start().bootstrap, "auditors", "classic", "orders", "payments", **options)
+    settle([classic], 5)
+    new = consume(ottla.bootstrap, "auditors", "new", "orders", "payments")
+    settle([classic, new], 5)
+    members = {"auditors": [classic, new]}
+    at_ottla = use(ottla, members, 0)
+    at_kafka = use(kafka.start(), members, COUNT, at_ottla)
+    check_went_on(at_ottla, at_kafka)
+    check_went_on(at_kafka, use(ottla.start(), members, 2 * COUNT, at_kafka))
+    kafka.start()
+    new.close()
+    settle([classic], 5)
+    produce(kafka.bootstrap, 3 * COUNT)
+    consume_and_commit([classic], 3 * COUNT)
+    kafka.stop()
+    produce(ottla.start().bootstrap, 4 * COUNT)
+    consume_and_commit([classic], 4 * COUNT)
+    assert ottla.stop() in STOPPED
+    check_files(ottla)
 
 
 def test_members_go_on_from_ottla_to_a_graduated_kafka(tmp_path):

@@ -5,10 +5,10 @@ for, Kafka is asked again, and must answer as recorded.
 """
 
 import pytest
-from consumer_group_library import KEPT, ONLY_KAFKA, OVERRIDES, SCRIPTS, play_all, recording
+from consumer_group_library import KEPT, SCRIPTS, overrides_of, play_all, recording
 from targets import ApacheKafka, Ottla
 
-BROKERS = {"ottla": (Ottla, OVERRIDES), "apache": (ApacheKafka, OVERRIDES | ONLY_KAFKA)}
+BROKERS = {"ottla": Ottla, "apache": ApacheKafka}
 
 
 @pytest.fixture(scope="module")
@@ -17,19 +17,20 @@ def get_answers(tmp_path_factory, request):
     known = {}
 
     def get(target, name):
-        if target not in known:
+        if (target, name) not in known:
             wanted = {
                 item.callspec.params["name"]
                 for item in request.session.items
                 if item.path == request.path and getattr(item, "callspec", None)
             }
-            kind, overrides = BROKERS[target]
-            broker = kind(tmp_path_factory.mktemp(target) / target, overrides).start()
+            overrides = overrides_of(name)
+            broker = BROKERS[target](tmp_path_factory.mktemp(target) / target, overrides).start()
             try:
-                known[target] = play_all(broker, sorted(wanted))
+                names = sorted(each for each in wanted if overrides_of(each) is overrides)
+                known.update({(target, each): answers for each, answers in play_all(broker, names).items()})
             finally:
                 broker.stop()
-        return known[target][name]
+        return known[target, name]
 
     return get
 

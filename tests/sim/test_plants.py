@@ -71,7 +71,7 @@ class ScriptedWorld(World):
 
     def _start_clients(self):
         actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], ProducerBehaviour(depth=2))
-        self._processes.append(actor)
+        self.processes.append(actor)
         actor.start(lambda: self._script(self, actor), 0)
 
 

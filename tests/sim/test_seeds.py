@@ -23,6 +23,7 @@ from ottla.protocol.errors import ErrorCode
 from tests.timeout import EVENT_TIMEOUT_S
 
 SHOWN_MOST = 5
+OF_CONSUMER_GROUPS = ("consumer-groups", "consumer-groups-compaction", "consumer-groups-power")
 
 
 @pytest.fixture
@@ -37,24 +38,35 @@ def collected_seldom():
 
 def test_simulated_seeds_violate_no_guarantee(seeds, collected_seldom):
     """Report each failing seed with the command that runs it again. A hundred seeds take 4 s of CPU time."""
+    check_all(seeds, None)
+
+
+@pytest.mark.parametrize(("place", "profile"), [*enumerate(OF_CONSUMER_GROUPS)])
+def test_simulated_consumer_groups_violate_no_guarantee(seeds, place, profile, collected_seldom):
+    """Run a few of the seeds in each profile that no seed draws by itself. A seed takes 0.4 s of CPU time."""
+    check_all(seeds[20 * place :: 60], profile)
+
+
+def check_all(seeds, profile):
+    """Fail with the seeds that violate a guarantee, and the commands that run them again."""
     failing, known = [], Counter()
-    for outcome in outcomes(seeds, None, None, 1):
+    for outcome in outcomes(seeds, profile, None, 1):
         known.update(line[line.rindex("(by") :] for line in outcome.known)
         if outcome.problems:
             failing.append(outcome)
         if len(failing) == SHOWN_MOST:
             break
     if failing:
-        smallest = shrink(failing[0])
-        told = [f"seed {each.seed} ({each.profile}): {each.problems[0]}\n{command(each)}" for each in failing]
-        told.append(f"The first one, made smaller: {smallest.outcome.problems}\n{smallest.command(None)}")
+        smallest = shrink(failing[0], PROFILES[profile] if profile else None)
+        told = [f"seed {each.seed} ({each.profile}): {each.problems[0]}\n{command(each, profile)}" for each in failing]
+        told.append(f"The first one, made smaller: {smallest.outcome.problems}\n{smallest.command(profile)}")
         pytest.fail("\n".join(told), pytrace=False)
     assert set(known) <= {"(by late-end)", "(by late-offsets)", "(by late-marker)", "(by mixed-generations)"}
 
 
-def command(outcome):
+def command(outcome, profile):
     """Return the command that runs the seed again."""
-    return f"python -m lab.simulate --seed {outcome.seed}"
+    return f"python -m lab.simulate --seed {outcome.seed}" + (f" --profile {profile}" if profile else "")
 
 
 @pytest.mark.parametrize(("seed", "first"), [(3, 140), (11, 141)])
@@ -162,6 +174,22 @@ MET = {
     "power-flushed": ["kills before a power loss"],
     "compaction": ["records compacted away", "markers compacted away", "records deleted by retention"],
     "compaction-power": ["records compacted away", "kills before a power loss"],
+    "consumer-groups": [
+        "commits of members",
+        "commits of members refused",
+        "commits refused to members of the past",
+        "fetches of members refused",
+        "group members that crashed",
+        "group members that paused",
+        "late heartbeats",
+        "members that had been removed",
+        "members that left",
+        "requests to change topics",
+        "revocations that are not acknowledged",
+        "static members that left for a while",
+    ],
+    "consumer-groups-compaction": ["records compacted away", "members that had been removed"],
+    "consumer-groups-power": ["kills before a power loss", "members that had been removed"],
 }
 
 

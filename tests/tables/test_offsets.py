@@ -269,13 +269,15 @@ CONSUMERS = [
     ("OFFSET-17 before it owned the partition", Caller("g", 1, "m"), E.ILLEGAL_GENERATION),
     ("OFFSET-17 of the future", Caller("g", 4, "m"), E.ILLEGAL_GENERATION),
     ("OFFSET-27", Caller("g", 2, "m"), E.NONE),
+    ("OFFSET-28", Caller("g", -2), E.UNKNOWN_MEMBER_ID),
 ]
 
 
 @rows(CONSUMERS)
-def test_commit_in_a_transaction_to_a_group_of_the_consumer_protocol(case, consumers):
+def test_commit_in_a_transaction_to_a_group_of_the_consumer_protocol(case, client, consumers):
     _, caller, error = case
-    assert consumers.commit(caller, [CommitRow("ledger", 0, 5, 3, "m")], PRODUCER) == [error]
+    at = CommitRow("ledger", 0, 5, 3, "m", topic_id=client.parts.cluster.topics["ledger"].topic_id)
+    assert consumers.commit(caller, [at], PRODUCER) == [error]
     _, found = consumers.of_group("g")
     assert found.is_unstable(("ledger", 0)) is (error is E.NONE)
 

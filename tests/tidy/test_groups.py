@@ -47,9 +47,9 @@ def test_a_file_that_is_not_listed_fails_with_the_place_of_the_list(run, mark):
     assert (code, remedy in output, "INTERNALERROR" in output) == (1, True, False), output
 
 
-def test_cases_for_apache_kafka_need_no_list(run):
+def test_cases_for_apache_kafka_and_java_need_no_list(run):
     code, output = run(SOURCE.format(case="apache", mark="maven"))
     assert code == 0, output
-    for name in ("apache", "apache-1", "1-apache"):
+    for name in ("apache", "apache-1", "1-apache", "java"):
         assert group_of(f"tests/wire/client/test_x.py::test_y[{name}]") == JVM
     assert group_of("tests/wire/client/test_x.py::test_y[ottla]") == "tests/wire/client/test_x.py"

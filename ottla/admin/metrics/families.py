@@ -149,6 +149,13 @@ COUNT_BY_PROTOCOL: Final = _gauge(f"{_COORDINATOR}_group_count", "Groups of the 
 CONSUMER_GROUP_COUNT: Final = _gauge(
     f"{_COORDINATOR}_consumer_group_count", "Groups of the consumer protocol in the state.", "state"
 )
+CLASSIC_REBALANCES: Final = _counter(
+    f"{_COORDINATOR}_group_completed_rebalance_count", "Rebalances of classic groups that were completed."
+)
+CONSUMER_REBALANCES: Final = _counter(
+    f"{_COORDINATOR}_consumer_group_rebalance_count",
+    "Group epochs of the consumer protocol that heartbeats have begun.",
+)
 REQUESTS: Final = _twice(
     "kafka_network_requestmetrics_requests", "Requests. A Fetch is counted as FetchConsumer too.", "request", "version"
 )

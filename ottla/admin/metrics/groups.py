@@ -78,7 +78,7 @@ class Groups:
         sums = self._sums.get((group_id, topic), (0, 0))
         self._sums[group_id, topic] = sums[0] + committed, sums[1] + max(0, lag)
 
-    async def write(self, page: Exposition) -> None:
+    async def write(self, page: Exposition, broker: Broker) -> None:
         """Write all series of the groups."""
         await page.write_one(f.GROUP_COUNT, self._states.total())
         for state, family in f.GROUP_COUNTS.items():
@@ -87,6 +87,8 @@ class Groups:
         await page.write(f.COUNT_BY_PROTOCOL, ((labels(protocol=name), count) for name, count in by_protocol.items()))
         by_state = ((labels(state=each.value), self._consumer_states[each.value]) for each in ConsumerGroupState)
         await page.write(f.CONSUMER_GROUP_COUNT, by_state)
+        await page.write_one(f.CLASSIC_REBALANCES, broker.groups.completed_rebalances)
+        await page.write_one(f.CONSUMER_REBALANCES, broker.groups.consumer_groups.rebalances)
         await page.write(f.GROUP_MEMBERS, self._members)
         await self._each(page, f.GROUP_OFFSET, lambda offset: offset.committed)
         await self._each(page, f.GROUP_LAG, lambda offset: offset.lag)

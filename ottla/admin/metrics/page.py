@@ -52,7 +52,7 @@ class MetricsPage:
         await groups.collect(broker)
         await write_broker(page, broker, partitions, await self._connections())
         await partitions.write(page, broker, self._ages, self._meters, at_ms)
-        await groups.write(page)
+        await groups.write(page, broker)
         left_out = (
             ("partitions", partitions.left_out),
             ("groups", groups.left_out),

@@ -19,11 +19,15 @@ function group(told) {
     html("header", {}, html("h2", {}, told.group_id),
       html("span", { class: `badge ${told.state.toLowerCase()}` }, told.state),
       html("span", { class: "quiet" },
-        `${plural(told.members.length + (told.members_left_out ?? 0), "member")}, lag ${count(lag)}`),
+        `${plural(told.members.length + (told.members_left_out ?? 0), "member")}, ${epochs(told)}lag ${count(lag)}`),
         pending > 0 && html("span", { class: "word open" }, `${count(pending)} pending`)));
   if (told.members.length > 0) details.append(members(told.members, told.members_left_out ?? 0));
   if (told.offsets.length > 0) details.append(offsetsOf(told.offsets, told.offsets_left_out ?? 0));
   return details;
+}
+
+function epochs({ epoch, assignment_epoch: assigned }) {
+  return assigned === null || assigned === undefined ? "" : `epoch ${epoch}, assignment epoch ${assigned}, `;
 }
 
 function assigned([topic, partitions]) {
@@ -38,6 +42,7 @@ function members(all, leftOut) {
   const more = Math.max(0, all.length - MOST_MEMBERS) + leftOut;
   return html("ul", { class: "members" }, ...all.slice(0, MOST_MEMBERS).map((member) =>
     html("li", { title: member.member_id }, html("b", {}, member.client_id || member.member_id), " ",
+      (member.epoch ?? null) !== null && html("span", { class: "quiet" }, `epoch ${member.epoch} `),
       member.assignment.map(assigned).join(" · ") || "nothing assigned")),
   more > 0 && html("li", { class: "quiet" }, `and ${plural(more, "more member")}`));
 }

@@ -11,7 +11,7 @@ from ottla.broker.api.authorization import config_needs, refuse_configs
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
-from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
+from ottla.broker.config.altered import TOPIC_FAMILY, Altered, Family, broker_family, group_family
 from ottla.broker.config.dynamic import in_force
 from ottla.broker.config.listener_options import of_listener
 from ottla.broker.costs import CHANGE_US, DECIDE_CONFIG_US, READ_KEYSTORES_US
@@ -28,7 +28,6 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.topic_names import detect_invalid_topic
 
-_FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
 _NEEDS: Final = config_needs(AclOperation.ALTER_CONFIGS)
 NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 _OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
@@ -144,7 +143,7 @@ def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiEr
     if refused is not None:
         return refused, []
     own = broker.cluster.image.configs_of(resource.kind, resource.name)
-    values, problem, error = resource.decide(_FAMILIES[resource.kind], own or {})
+    values, problem, error = resource.decide(_family(broker, resource.kind), own or {})
     name_problem = detect_invalid_topic(resource.name) if resource.kind == TOPIC_RESOURCE else None
     if name_problem is not None:
         return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
@@ -157,6 +156,12 @@ def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiEr
     if own is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."), []
     return ApiError(), [ConfigRecord(resource.kind, resource.name, key, value) for key, value in values.items()]
+
+
+def _family(broker: Broker, kind: int) -> Family:
+    if kind == TOPIC_RESOURCE:
+        return TOPIC_FAMILY
+    return broker_family(broker.config) if kind == BROKER_RESOURCE else group_family(broker.config)
 
 
 def _tls_problem(broker: Broker, name: str, values: Mapping[str, str | None]) -> str:

@@ -1,17 +1,19 @@
 """ConsumerGroupHeartbeat 0-1: a member joins, stays in, or leaves a group of the consumer protocol. free
 
-Version notes: 1 adds regular expressions, which are not served yet, and demands a member id from the client (KIP-1082).
-A topic that a member names may not exist yet: the member gets its partitions when it does. As in Kafka the API is
+Version notes: 1 adds regular expressions, and demands a member id from the client (KIP-1082). A topic that a member
+names may not exist yet: the member gets its partitions when it does. A member with a new regular expression gets its
+partitions with a later heartbeat; it matches the topics that the client may DESCRIBE. As in Kafka the API is
 listed also where the protocol is off (`group.version` 0, or `group.coordinator.rebalance.protocols` without
 `consumer`), and answers UNSUPPORTED_VERSION then.
 """
 
 import base64
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID, uuid4
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import DESCRIBE_TOPIC, READ_GROUP, find_denials
+from ottla.broker.api.authorization import DESCRIBE_TOPIC, READ_GROUP, SEE_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.group.consumer.decisions import Heartbeat, HeartbeatReply, Refusal, is_blank
@@ -35,7 +37,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     refusal = _check(broker, request, body)
     if refusal is not None:
         return _refuse(request, refusal)
-    answer = await broker.groups.consumer_groups.heartbeat(_heartbeat(request))
+    answer = await broker.groups.consumer_groups.heartbeat(_heartbeat(request), _may_describe(broker, request))
     if isinstance(answer, HeartbeatReply):
         error = await durability.wait_group_durable(broker, body.group_id)
         if error:
@@ -84,12 +86,15 @@ def _check(broker: Broker, request: Request, body: Any) -> Refusal | None:
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {body.server_assignor} is not supported. Supported assignors: {', '.join(served)}.",
         )
-    if version >= 1 and body.subscribed_topic_regex:
-        return Refusal(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            "Ottla does not serve regular expressions of consumer groups: subscribe to topics by name.",
-        )
     return None
+
+
+def _may_describe(broker: Broker, request: Request) -> Callable[[str], bool]:
+    """Return the check of a topic that a regular expression matches. It outlives the request, but not its body."""
+    authorizer, session = broker.authorizer, request.session
+    if authorizer is None:
+        return lambda _name: True
+    return lambda name: authorizer.authorize(session, SEE_TOPIC, name)
 
 
 def _invalid(message: str) -> Refusal:

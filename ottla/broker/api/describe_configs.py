@@ -72,7 +72,7 @@ def _entries(
     if kind == GROUP_RESOURCE:
         if not name:
             return ErrorCode.INVALID_REQUEST, "Group name must not be empty", []
-        return ErrorCode.NONE, None, describe_group(broker.cluster.image.group_configs.get(name, {}))
+        return ErrorCode.NONE, None, describe_group(broker.config, broker.cluster.image.group_configs.get(name, {}))
     return ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs in Ottla", []
 
 

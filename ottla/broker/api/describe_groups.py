@@ -36,6 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if not error and request.api_version >= 6:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
                 message = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
+                allowed = operations.NOT_REQUESTED
             await groups.add(error, message, group_id, dead, "", "", (), allowed)
         else:
             await _add_group(reply, groups, group, allowed)

@@ -18,7 +18,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, READ_GROUP, body.group_id):
         return encode_reply(request, error_code=READ_GROUP.error)
     instance_id = body.group_instance_id if version >= 3 else None
-    error = broker.groups.heartbeat(Caller(body.group_id, body.generation_id, body.member_id, instance_id))
+    error = await broker.groups.heartbeat(Caller(body.group_id, body.generation_id, body.member_id, instance_id))
     return encode_reply(request, error_code=error)
 
 

@@ -12,8 +12,7 @@ from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.group.coordinator import JoinAsk
-from ottla.broker.group.members import Timeouts
+from ottla.broker.group.members import JoinAsk, Timeouts
 from ottla.broker.group.replies import JoinReply
 from ottla.protocol.api_keys import ApiKey
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from ottla.broker.api.authorization import SEE_ID
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.pattern import AVAILABLE, MAX_BYTES, Pattern, PatternError, compile_pattern
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOKUP_US, PATTERN_BYTE_US, ROW_US
+from ottla.broker.pattern import AVAILABLE, MAX_BYTES, Pattern, PatternError, compile_pattern
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.api_keys import ApiKey

@@ -1,8 +1,9 @@
-"""OffsetCommit 2-9: store the position of a group. free
+"""OffsetCommit 2-10: store the position of a group. free
 
 Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 answers
 GROUP_ID_NOT_FOUND for a group that does not exist, and carries the epoch of a member of the consumer protocol
-(KIP-848). Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, those of topics that the client may not read
+(KIP-848); 10 has topic ids in place of names, and answers UNKNOWN_TOPIC_ID for the partitions of an unknown one.
+Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, those of topics that the client may not read
 TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
 """
 
@@ -14,6 +15,7 @@ from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import with_tables
+from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
@@ -23,20 +25,18 @@ from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 
 INT64_MAX = 2**63 - 1
 ROWS_AT_ONCE = 250
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
-"""[(topic, [(partition, error)])]."""
+Rows = list[list[tuple[int, ErrorCode]]]
+"""[(partition, error)] of each topic, in the order of the request."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset; one row per partition."""
     version, body = request.api_version, request.body
     if broker.authorizer is not None and not broker.may(request, READ_GROUP, body.group_id):
-        rows = await refused_rows(broker, body.topics, READ_GROUP.error)
-        return await with_tables(
-            broker, request, "topics", "partitions", [(name, ZERO_UUID, row) for name, row in rows]
-        )
+        return await _answer(broker, request, await refused_rows(broker, body.topics, READ_GROUP.error))
     caller = Caller(
         body.group_id,
         body.generation_id_or_member_epoch,
@@ -49,24 +49,38 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         return broker.groups.offsets.commit(caller, rows, knows_epochs=version >= 9)
 
-    topics = await commit_rows(broker, request, version >= 6, expire_ms, commit)
-    topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
-    tables = [(name, ZERO_UUID, partitions) for name, partitions in topics]
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    rows = await commit_rows(broker, request, version >= 6, expire_ms, commit, by_id)
+    return await _answer(broker, request, or_else(rows, await durability.wait_group_durable(broker, body.group_id)))
+
+
+async def _answer(broker: Broker, request: Request, rows: Rows) -> Reply:
+    """Return the reply, which has the topics' ids or names as the request has them."""
+    topics = request.body.topics
+    if request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        tables = [("", id_of(topic), partitions) for topic, partitions in zip(topics, rows, strict=True)]
+    else:
+        tables = [(topic.name, ZERO_UUID, partitions) for topic, partitions in zip(topics, rows, strict=True)]
     return await with_tables(broker, request, "topics", "partitions", tables)
+
+
+def id_of(topic: Any) -> bytes:
+    """Return the topic id in a request; the decoder has None for zeros."""
+    return ZERO_UUID if topic.topic_id is None else topic.topic_id.bytes
 
 
 def or_else(rows: Rows, error: ErrorCode) -> Rows:
     """Return the rows, with `error` in place of NONE."""
     if not error:
         return rows
-    return [(topic, [(index, before or error) for index, before in partitions]) for topic, partitions in rows]
+    return [[(index, before or error) for index, before in partitions] for partitions in rows]
 
 
 async def refused_rows(broker: Broker, topics: Sequence[Any], error: ErrorCode) -> Rows:
     """Return every row with this error."""
     rows: Rows = []
     for topic in topics:
-        rows.append((topic.name, [(row.partition_index, error) for row in topic.partitions]))
+        rows.append([(row.partition_index, error) for row in topic.partitions])
         await broker.turns.spend(ROW_US + len(topic.partitions) * LOOKUP_US)
     return rows
 
@@ -77,12 +91,14 @@ async def commit_rows(
     with_epochs: bool,
     expire_ms: int,
     commit: Callable[[Sequence[CommitRow]], list[ErrorCode]],
+    by_id: bool = False,
 ) -> Rows:
-    """Commit the rows of readable topics and existing partitions. Return (topic, [(partition, error)]) as requested.
+    """Commit the rows of readable topics and existing partitions. Return [(partition, error)] of each topic.
 
-    `commit` gets up to `ROWS_AT_ONCE` rows at a time, and looks up the group again each time.
+    `commit` gets up to `ROWS_AT_ONCE` rows at a time, and looks up the group again each time. `by_id`: the request has
+    the ids of topics, not their names.
     """
-    exists, turns = broker.cluster.has_partition, broker.turns
+    turns = broker.turns
     found: Rows = []
     known: list[CommitRow] = []
     places: list[tuple[list[tuple[int, ErrorCode]], int]] = []
@@ -103,28 +119,41 @@ async def commit_rows(
             await turns.pause()
 
     for topic in request.body.topics:
-        name, results = topic.name, list[tuple[int, ErrorCode]]()
-        found.append((name, results))
+        results = list[tuple[int, ErrorCode]]()
+        found.append(results)
         count += 1
-        is_refused = broker.authorizer is not None and not broker.may(request, READ_TOPIC, name)
+        image, error = _find_topic(broker, request, topic, by_id)
         for row in topic.partitions:
             if count >= ROWS_AT_ONCE:
                 await settle()
+                image, error = _find_topic(broker, request, topic, by_id)
             count += 1
             index = row.partition_index
-            if is_refused:
-                results.append((index, READ_TOPIC.error))
-                continue
-            if exists(name, index):
+            if image is not None and 0 <= index < image.partition_count:
                 epoch = row.committed_leader_epoch if with_epochs else NO_PARTITION_LEADER_EPOCH
-                metadata = row.committed_metadata or ""
-                known.append(CommitRow(name, index, row.committed_offset, epoch, metadata, expire_ms))
+                metadata, topic_id = row.committed_metadata or "", image.topic_id
+                known.append(CommitRow(image.name, index, row.committed_offset, epoch, metadata, expire_ms, topic_id))
                 places.append((results, len(results)))
-            results.append((index, _UNKNOWN))
+            results.append((index, error))
         if count >= ROWS_AT_ONCE:
             await settle()
     await settle()
     return found
 
 
-API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 9, handle, (READ_GROUP, READ_TOPIC), report_rows=report_rows)
+def _find_topic(broker: Broker, request: Request, topic: Any, by_id: bool) -> tuple[TopicImage | None, ErrorCode]:
+    """Return a topic that may be read, if it exists, and the error of partitions that cannot be committed."""
+    if by_id:
+        image = broker.cluster.topics_by_id.get(id_of(topic))
+        if image is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        image = broker.cluster.topics.get(topic.name)
+    if broker.authorizer is not None:
+        name = topic.name if image is None else image.name
+        if not broker.may(request, READ_TOPIC, name):
+            return None, READ_TOPIC.error
+    return image, _UNKNOWN
+
+
+API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 10, handle, (READ_GROUP, READ_TOPIC), report_rows=report_rows)

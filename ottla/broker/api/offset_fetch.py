@@ -1,9 +1,11 @@
-"""OffsetFetch 1-9: the committed offsets of groups. free
+"""OffsetFetch 1-10: the committed offsets of groups. free
 
 Version notes: 2 asks for all topics with a null list and has an error of the whole request; 5 adds leader epochs; 6 is
 flexible; 7 can require stable offsets (KIP-447): a partition that an open transaction covers is UNSTABLE_OFFSET_COMMIT;
-8 asks for several groups; 9 may name a member of the consumer protocol and its epoch (KIP-848). Topics that the client
-may not describe are TOPIC_AUTHORIZATION_FAILED where they are named, and left out of all topics.
+8 asks for several groups; 9 may name a member of the consumer protocol and its epoch (KIP-848); 10 has topic ids in
+place of names. The partitions of an unknown id are UNKNOWN_TOPIC_ID, and an offset that was committed for another topic
+of the same name counts as none. Topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED where they are
+named, and left out of all topics.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,17 +15,19 @@ from typing import Any, Final
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.offset_commit import FIRST_VERSION_WITH_TOPIC_IDS, id_of
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOKUP_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetch_offset
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.values import ZERO_UUID
 
 _NO_MEMBER: Final = (None, -1)
 
-IndexesByTopic = dict[str, dict[int, None]]
-"""topic -> partitions."""
+IndexesByTopic = dict[str | bytes, dict[int, None]]
+"""Name or id of a topic -> partitions."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -55,6 +59,7 @@ class _Answer:
         self._broker = broker
         self._request = request
         self._path = path
+        self._by_id = request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._stable = request.api_version >= 7 and request.body.require_stable
 
     async def of_group(
@@ -73,29 +78,54 @@ class _Answer:
             return error, topics
         is_all = None in mentions
         requested = await self._find_offsets(offsets) if is_all else await self._merge(mentions)
-        for topic, indexes in requested.items():
-            partitions = self.reply.rows(*self._path, "partitions")
-            if not self._broker.may(self._request, DESCRIBE_TOPIC, topic):
+        for place, indexes in requested.items():
+            name, topic_id, refused = self._find_topic(place)
+            if refused and is_all:
                 await self._charge_row()
-                if not is_all:
-                    await partitions.extend((index, -1, -1, "", DESCRIBE_TOPIC.error) for index in indexes)
-                    await topics.add(name=topic, partitions=partitions)
                 continue
-            for index in indexes:
-                key = (topic, index)
-                found = fetch_offset(offsets, key, self._stable)
-                self._broker.turns.charge(LOOKUP_US * offsets.depth(key))
-                await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
-            await topics.add(name=topic, partitions=partitions)
+            partitions = self.reply.rows(*self._path, "partitions")
+            if refused:
+                await self._charge_row()
+                await partitions.extend((index, -1, -1, "", refused) for index in indexes)
+            else:
+                await self._add_offsets(partitions, offsets, name, indexes, topic_id if place == topic_id else None)
+            if self._by_id:
+                await topics.add(topic_id=topic_id, partitions=partitions)
+            else:
+                await topics.add(name=name, partitions=partitions)
         # The offsets in the reply must be durable.
         error = await durability.wait_group_durable(self._broker, group_id)
         return error, self.reply.rows(*self._path) if error else topics
 
+    def _find_topic(self, place: str | bytes) -> tuple[str, bytes, ErrorCode]:
+        """Return name and id of a topic, and the error of its partitions. The id matters only in versions with ids."""
+        cluster = self._broker.cluster
+        if isinstance(place, bytes):
+            image = cluster.topics_by_id.get(place)
+            name, topic_id = "" if image is None else image.name, place
+        else:
+            image = cluster.topics.get(place)
+            name, topic_id = place, ZERO_UUID if image is None else image.topic_id
+        if self._by_id and image is None:
+            return name, topic_id, ErrorCode.UNKNOWN_TOPIC_ID
+        is_allowed = self._broker.may(self._request, DESCRIBE_TOPIC, name)
+        return name, topic_id, NO_ERROR if is_allowed else DESCRIBE_TOPIC.error
+
+    async def _add_offsets(
+        self, partitions: ReplyRows, offsets: GroupOffsets, topic: str, indexes: Iterable[int], topic_id: bytes | None
+    ) -> None:
+        """Write the offsets of one topic; with a topic id only those that were committed for it."""
+        for index in indexes:
+            key = (topic, index)
+            found = fetch_offset(offsets, key, self._stable, topic_id)
+            self._broker.turns.charge(LOOKUP_US * offsets.depth(key))
+            await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
+
     async def repeat(self, topics: Sequence[Any], error: ErrorCode) -> ReplyRows:
         """Return every partition with the error, because v1 has no error of the whole request."""
         rows = self.reply.rows(*self._path)
-        for topic, indexes in (await self._merge((topics,))).items():
-            await rows.add(topic, [(index, -1, -1, "", error) for index in indexes])
+        for name, indexes in (await self._merge((topics,))).items():
+            await rows.add(name, [(index, -1, -1, "", error) for index in indexes])
         return rows
 
     async def _find_offsets(self, offsets: GroupOffsets) -> IndexesByTopic:
@@ -112,7 +142,8 @@ class _Answer:
         """Return all partitions that a group's mentions name."""
         requested: IndexesByTopic = {}
         for topic in chain.from_iterable(filter(None, mentions)):
-            requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+            place = id_of(topic) if self._by_id else topic.name
+            requested.setdefault(place, {}).update(dict.fromkeys(topic.partition_indexes))
             await self._charge_row()
         return requested
 
@@ -120,4 +151,4 @@ class _Answer:
         await self._broker.turns.spend(REPLY_ROW_US)
 
 
-API: Final = Api(ApiKey.OFFSET_FETCH, 1, 9, handle, (DESCRIBE_GROUP, DESCRIBE_TOPIC))
+API: Final = Api(ApiKey.OFFSET_FETCH, 1, 10, handle, (DESCRIBE_GROUP, DESCRIBE_TOPIC))

@@ -11,7 +11,7 @@ from typing import Final
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC, WRITE_ID
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.offset_commit import commit_rows, or_else, refused_rows
+from ottla.broker.api.offset_commit import Rows, commit_rows, or_else, refused_rows
 from ottla.broker.api.refusals import report_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
@@ -32,7 +32,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for need, name in ((WRITE_ID, body.transactional_id), (READ_GROUP, body.group_id)):
         if not broker.may(request, need, name):
             refused = await refused_rows(broker, body.topics, need.error)
-            return await with_tables(broker, request, "topics", "partitions", refused)
+            return await _answer(broker, request, refused)
     caller = Caller(body.group_id)
     if version >= 3:
         caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id)
@@ -46,9 +46,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         return [_map_error(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
-    topics = await commit_rows(broker, request, version >= 2, -1, commit)
-    topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
-    return await with_tables(broker, request, "topics", "partitions", topics)
+    rows = await commit_rows(broker, request, version >= 2, -1, commit)
+    return await _answer(broker, request, or_else(rows, await durability.wait_group_durable(broker, body.group_id)))
+
+
+async def _answer(broker: Broker, request: Request, rows: Rows) -> Reply:
+    tables = [(topic.name, partitions) for topic, partitions in zip(request.body.topics, rows, strict=True)]
+    return await with_tables(broker, request, "topics", "partitions", tables)
 
 
 async def _join(broker: Broker, request: Request) -> ErrorCode:

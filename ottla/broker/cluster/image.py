@@ -127,6 +127,8 @@ class MetadataImage:
     """Encoded records that a single broker does not use but Apache Kafka does (brokers, tokens), in their order."""
     quorum: dict[int, ControlRecord] = field(default_factory=dict)
     """Newest control record of each type that describes the quorum: its version, its voters."""
+    created_topics: int = field(default=0, compare=False)
+    """The number of topics that were added so far, also of those that are deleted."""
     # Names with a dot or an underscore, by their unified form (`ReplicationControlManager.topicsWithCollisionChars`).
     _collisions: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
     _frozen: dict[bytes, TopicImage] = field(default_factory=dict, repr=False, compare=False)
@@ -168,6 +170,7 @@ class MetadataImage:
 
     def add_topic(self, topic: TopicImage) -> None:
         """Add a complete topic, with the same result as applying its records one by one."""
+        self.created_topics += 1
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
         key = unify_collision_chars(topic.name)

@@ -1,6 +1,7 @@
 """The only list of options, with Kafka's own names, and the loading of their values. pure"""
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.consumer_groups import ConsumerGroupTimeouts, out_of_bounds, timeouts_of
 from ottla.broker.config.describe import (
     ConfigEntry,
     describe_broker,
@@ -21,6 +22,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigError",
     "ConfigInForce",
+    "ConsumerGroupTimeouts",
     "Kind",
     "Listener",
     "Loaded",
@@ -37,6 +39,8 @@ __all__ = [
     "from_properties",
     "jaas_file_of",
     "load_config",
+    "out_of_bounds",
+    "timeouts_of",
     "topic_config_problem",
     "topic_values",
 ]

@@ -9,8 +9,10 @@ from enum import IntEnum
 from itertools import islice
 from typing import Final, NamedTuple
 
+from ottla.broker.config.broker import Config
+from ottla.broker.config.consumer_groups import dynamic_timeout_problem, group_config_problem
 from ottla.broker.config.dynamic import DYNAMIC_OPTIONS, dynamic_problem
-from ottla.broker.config.kept import GROUP_OPTIONS, group_config_problem
+from ottla.broker.config.kept import GROUP_OPTIONS
 from ottla.broker.config.option import Kind, Option
 from ottla.broker.config.topic import TOPIC_OPTIONS, topic_config_problem
 from ottla.protocol.errors import ErrorCode
@@ -55,8 +57,20 @@ class Family(NamedTuple):
 TOPIC_FAMILY: Final = Family(
     {option.key: option for option in TOPIC_OPTIONS}, topic_config_problem, ErrorCode.INVALID_CONFIG
 )
-BROKER_FAMILY: Final = Family(DYNAMIC_OPTIONS, dynamic_problem, ErrorCode.INVALID_REQUEST, is_closed=False)
-GROUP_FAMILY: Final = Family(GROUP_OPTIONS, group_config_problem, ErrorCode.INVALID_CONFIG)
+
+
+def broker_family(config: Config) -> Family:
+    """Return the configs of a broker with this configuration."""
+
+    def problem(given: Mapping[str, str]) -> str:
+        return dynamic_problem(given) or dynamic_timeout_problem(given, config)
+
+    return Family(DYNAMIC_OPTIONS, problem, ErrorCode.INVALID_REQUEST, is_closed=False)
+
+
+def group_family(config: Config) -> Family:
+    """Return the configs of a group of a broker with this configuration."""
+    return Family(GROUP_OPTIONS, lambda own: group_config_problem(own, config), ErrorCode.INVALID_CONFIG)
 
 
 def alter(family: Family, own: Mapping[str, str], changes: Iterable[Change]) -> Altered:

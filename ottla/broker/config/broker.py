@@ -27,9 +27,17 @@ from ottla.broker.config.option import (
 from ottla.broker.config.server import ServerConfig
 
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_MIGRATIONS: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 _GZIP_LEVELS: Final = ("-1", *map(str, range(1, 10)))
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
+
+
+def _read_migration(value: str) -> str:
+    """Read a policy in capital or small letters."""
+    if value.strip().lower() not in _MIGRATIONS:
+        raise ValueError(f"one of {', '.join(_MIGRATIONS)}")
+    return value.strip().lower()
 
 
 def _require_item(value: str) -> None:
@@ -238,11 +246,35 @@ class Config(ServerConfig):
     group_consumer_session_timeout_ms: int = int32(
         45000, "How long a member of a group of the consumer protocol may be silent.", at_least=1
     )
+    group_consumer_min_session_timeout_ms: int = int32(
+        45000, "The least `group.consumer.session.timeout.ms`, for the broker and for a group.", at_least=1
+    )
+    group_consumer_max_session_timeout_ms: int = int32(
+        60000, "The largest `group.consumer.session.timeout.ms`, for the broker and for a group.", at_least=1
+    )
     group_consumer_heartbeat_interval_ms: int = int32(
         5000, "How often a member of a group of the consumer protocol is to send a heartbeat.", at_least=1
     )
+    group_consumer_min_heartbeat_interval_ms: int = int32(
+        5000, "The least `group.consumer.heartbeat.interval.ms`, for the broker and for a group.", at_least=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = int32(
+        15000, "The largest `group.consumer.heartbeat.interval.ms`, for the broker and for a group.", at_least=1
+    )
     group_consumer_assignment_interval_ms: int = int32(
         1000, "The least time between two target assignments of a group of the consumer protocol.", DYNAMIC
+    )
+    group_consumer_min_assignment_interval_ms: int = int32(
+        0, "The least `group.consumer.assignment.interval.ms`, for the broker and for a group."
+    )
+    group_consumer_max_assignment_interval_ms: int = int32(
+        15000, "The largest `group.consumer.assignment.interval.ms`, for the broker and for a group."
+    )
+    group_consumer_regex_refresh_interval_ms: int = int32(
+        600_000,
+        "How often the regular expressions of a group of the consumer protocol are matched again, if no topics are "
+        "created. It finds topics that its members may describe since.",
+        at_least=10_000,
     )
     group_consumer_max_size: int = int32(INT32_MAX, "The most members of a group of the consumer protocol.", at_least=1)
     group_consumer_assignors: str = items(
@@ -251,13 +283,20 @@ class Config(ServerConfig):
         one_of=("uniform", "range"),
         check=_require_item,
     )
+    group_consumer_migration_policy: str = text(
+        "bidirectional",
+        "The directions in which a group with members may change its protocol: upgrade is from classic to consumer.",
+        one_of=_MIGRATIONS,
+        read=_read_migration,
+    )
     group_member_max_protocols: int = int32(
         20, "Ottla's own: the most protocols (assignors) of a group member.", at_least=1
     )
     group_member_max_metadata_bytes: int = int32(
         262144,
         "Ottla's own: the most bytes of metadata that a member may send for all its protocols (its subscription and "
-        "the data of its assignors).",
+        "the data of its assignors), of all regular expressions of a group, and of the topics that these match (48 for "
+        "each, and its name).",
         at_least=1,
     )
 

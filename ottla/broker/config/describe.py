@@ -107,13 +107,17 @@ def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
     return entries
 
 
-def describe_group(own: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return every config of a group as DescribeConfigs shows it: the group's own value, then the default."""
+def describe_group(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every config of a group as DescribeConfigs shows it: the group's own value, then the broker's, then the
+    default."""
     entries = []
     for key, option in GROUP_OPTIONS.items():
-        default = (option.broker or key, value_text(option.default), DEFAULT_CONFIG)
-        synonyms = ((key, own[key], GROUP_CONFIG), default) if key in own else (default,)
-        entries.append(ConfigEntry(key, option.kind, False, option.described, synonyms))
+        synonyms: list[Synonym] = [(key, own[key], GROUP_CONFIG)] if key in own else []
+        if option.broker in OPTION_OF_KEY:
+            synonyms += broker_synonyms(config, OPTION_OF_KEY[option.broker])
+        else:
+            synonyms.append((option.broker or key, value_text(option.default), DEFAULT_CONFIG))
+        entries.append(ConfigEntry(key, option.kind, False, option.described, tuple(synonyms)))
     return entries
 
 

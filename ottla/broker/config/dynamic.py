@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
+from ottla.broker.config.consumer_groups import bounded_timeouts
 from ottla.broker.config.kept import KEPT_OPTIONS, THROTTLE_OPTIONS
 from ottla.broker.config.listener_options import LISTENER_OPTIONS, LISTENER_PREFIX, of_listener
 from ottla.broker.config.listeners import parse_connections_per_ip
@@ -77,7 +78,8 @@ def _is_fixed(key: str) -> bool:
 def in_force(static: Config, node_id: int, configs: Mapping[str, Mapping[str, str]]) -> Config:
     """Return the broker's static configuration with the dynamic `configs` (by resource) applied.
 
-    An invalid value, which a log directory of Kafka's may hold, is shown but not applied.
+    An invalid value, which a log directory of Kafka's may hold, is shown but not applied. The nearest bound is applied
+    in place of an assignment interval that is out of bounds.
     """
     layers = (
         (DYNAMIC_BROKER_CONFIG, dict(configs.get(str(node_id), {}))),
@@ -89,7 +91,10 @@ def in_force(static: Config, node_id: int, configs: Mapping[str, Mapping[str, st
             option = CHANGEABLE.get(key)
             if option is not None and not dynamic_problem({key: text}):
                 values[option.attribute] = option.parse(text)
-    return dataclasses.replace(static, **values, static=static, dynamic=layers)
+    config = dataclasses.replace(static, **values, static=static, dynamic=layers)
+    assignment = bounded_timeouts(config)[2]
+    interval_ms = assignment.clamp(assignment.value)
+    return dataclasses.replace(config, group_consumer_assignment_interval_ms=interval_ms)
 
 
 class ConfigInForce:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
+from ottla.broker.config.consumer_groups import timeout_problem
 from ottla.broker.config.listener_options import LISTENER_OPTIONS, listener_key, of_listener
 from ottla.broker.config.listeners import (
     DEFAULT_PROTOCOL_MAP,
@@ -172,6 +173,9 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
             "group.min.session.timeout.ms",
             f"at most {config.group_max_session_timeout_ms} (group.max.session.timeout.ms)",
         )
+    problem = timeout_problem(config)
+    if problem is not None:
+        raise refuse(*problem)
     return _check_listeners(config, refuse)
 
 

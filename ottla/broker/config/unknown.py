@@ -21,12 +21,9 @@ controller.quorum.retry.backoff.ms controller.quorum.voters controller.socket.ti
 create.topic.policy.class.name default.replication.factor delegation.token.expiry.check.interval.ms
 delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
 delete.records.purgatory.purge.interval.requests delete.topic.enable early.start.listeners fetch.max.bytes
-fetch.purgatory.purge.interval.requests group.consumer.max.assignment.interval.ms
-group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.migration.policy
-group.consumer.min.assignment.interval.ms
-group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
-group.coordinator.append.linger.ms group.coordinator.background.threads
-group.coordinator.threads group.share.assignors group.share.delivery.count.limit
+fetch.purgatory.purge.interval.requests
+group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.threads group.share.assignors
+group.share.delivery.count.limit
 group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
 group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
 group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions

@@ -1,7 +1,7 @@
 """A classic consumer group: its members and its rebalances. pure
 
 Every method takes the time as an argument and returns an `Outcome`: replies to waiting members, and the step to log.
-Membership between two generations is in memory only and changes at once. Only `on_logged` changes the state that the
+Membership between two generations is in memory only and changes at once. Only `apply_logged` changes the state that the
 group's last record (`value`) holds, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
 
 Source: `GroupMetadataManager` (classicGroup...), `ClassicGroup` of Kafka 4.3.1.
@@ -140,14 +140,14 @@ class ClassicGroup:
         for member in self.members.values():
             self._touch(member, now_ms)
 
-    def begin_again(self, now: Moment) -> Outcome:
-        """Rebalance a loaded group with more members than group.max.size: the first to join stay.
+    def begin_again(self, now: Moment, why: str) -> Outcome:
+        """Rebalance a loaded group, of which only some may stay, or one that was of the consumer protocol.
 
         Only a Stable group: one that served requests before this call may have begun a rebalance already.
         """
         if self.state is not ClassicGroupState.STABLE:
             return Outcome()
-        return self._prepare_rebalance(now, "it was loaded with more members than group.max.size")
+        return self._prepare_rebalance(now, why)
 
     # -- join -----------------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class ClassicGroup:
 
     # -- apply a logged step --------------------------------------------------------------------------------------
 
-    def on_logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
+    def apply_logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
         """Apply a step whose record was appended to the log, or was refused with `error`.
 
         After an error, an assignment fails its waiting members and the group rebalances; a restarted member must try
@@ -381,7 +381,7 @@ class ClassicGroup:
     # -- the rebalance --------------------------------------------------------------------------------------------
 
     def _joining(self, member: Member, now: Moment, why: str) -> Outcome:
-        self.roster.set_joined(member, True)
+        self.roster.set_awaiting_join(member, True)
         if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return self._prepare_rebalance(now, why)
         outcome = Outcome().add_line(lines.describe_event(self, why)) if member.is_new else Outcome()
@@ -460,7 +460,7 @@ class ClassicGroup:
         for member in self.members.values():
             if member.awaiting_join:
                 joined[member.member_id] = self._join_reply(member)
-            self.roster.set_joined(member, False)
+            self.roster.set_awaiting_join(member, False)
             member.is_new = False
             self._touch(member, now_ms)
         self._unsynced = set(self.members)
@@ -480,7 +480,7 @@ class ClassicGroup:
             outcome.joined[member.member_id] = JoinReply(error, known_as)
         if member.awaiting_sync:
             outcome.synced[member.member_id] = SyncReply(error)
-        self.roster.set_joined(member, False)
+        self.roster.set_awaiting_join(member, False)
         member.awaiting_sync = False
         return outcome
 

@@ -10,7 +10,6 @@ Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
@@ -25,7 +24,10 @@ from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ProducerIdAndEpoch,
 
 
 class CommitRow(NamedTuple):
-    """An offset to commit; `expire_ms` is wall time, -1 for the broker's retention."""
+    """An offset to commit; `expire_ms` is wall time, -1 for the broker's retention.
+
+    `topic_id` is None if there is no such topic.
+    """
 
     topic: str
     partition: int
@@ -33,6 +35,7 @@ class CommitRow(NamedTuple):
     leader_epoch: int
     metadata: str
     expire_ms: int = -1
+    topic_id: bytes | None = None
 
 
 class FetchedOffset(NamedTuple):
@@ -52,9 +55,8 @@ UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 class OffsetCommits:
     """The committed offsets of every group of one broker."""
 
-    def __init__(self, manager: GroupMetadataManager, cluster: Cluster, clock: Clock, metadata_max_chars: int) -> None:
+    def __init__(self, manager: GroupMetadataManager, clock: Clock, metadata_max_chars: int) -> None:
         self._manager = manager
-        self._cluster = cluster
         self.partition_for = manager.partition_for
         self._clock = clock
         self._metadata_max_chars = metadata_max_chars
@@ -90,12 +92,15 @@ class OffsetCommits:
         now_ms = self._clock.now_ms()
         kept: list[tuple[OffsetKey, OffsetValue | None]] = []
         errors = []
-        for topic, partition, offset, leader_epoch, committed_metadata, expire_ms in rows:
+        for topic, partition, offset, leader_epoch, committed_metadata, expire_ms, topic_id in rows:
             too_long = self._is_too_long(committed_metadata)
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else NO_ERROR)
             if not too_long:
                 key = OffsetKey(caller.group_id, topic, partition)
-                kept.append((key, OffsetValue(offset, leader_epoch, committed_metadata, now_ms, expire_ms)))
+                if producer is not None or expire_ms != -1:
+                    topic_id = None  # as in Kafka: not in transactions, and not in values of version 1
+                value = OffsetValue(offset, leader_epoch, committed_metadata, now_ms, expire_ms, topic_id)
+                kept.append((key, value))
         if kept:
             index = self._manager.partition_for(caller.group_id) if metadata is None else metadata.index
             error = self._manager.log_offsets(index, kept, producer)
@@ -117,29 +122,34 @@ class OffsetCommits:
             if member is None:
                 error = ErrorCode.UNKNOWN_MEMBER_ID
             elif member.epoch != member_epoch:
-                error = ErrorCode.STALE_MEMBER_EPOCH
+                is_classic = member.metadata.classic is not None
+                error = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
         return error, GroupOffsets() if error or metadata is None else metadata.offsets
 
     def _member_commit_error(
         self, group: ConsumerGroup, caller: Caller, rows: Sequence[CommitRow], transactional: bool, knows_epochs: bool
     ) -> ErrorCode:
         """Validate a commit to a group of the consumer protocol (`ConsumerGroup.validateOffsetCommit`)."""
-        if caller.generation < 0 and (group.is_empty or (transactional and not caller.is_member)):
+        if caller.generation < 0 and group.is_empty:
+            return NO_ERROR
+        if transactional and caller.generation == -1 and not caller.is_member:
             return NO_ERROR
         member = group.members.get(caller.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and not knows_epochs:
+        is_classic = member.metadata.classic is not None
+        if not transactional and not knows_epochs and not is_classic:
             return ErrorCode.UNSUPPORTED_VERSION
         if caller.generation == member.epoch:
             return NO_ERROR
-        stale = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+        has_generation = transactional or is_classic
+        stale = ErrorCode.ILLEGAL_GENERATION if has_generation else ErrorCode.STALE_MEMBER_EPOCH
         if caller.generation > member.epoch:
             return stale
-        topics = self._cluster.topics
         is_owner = all(
-            row.topic in topics and member.owned_since(caller.generation, topics[row.topic].topic_id, row.partition)
+            row.topic_id is not None and member.owned_since(caller.generation, row.topic_id, row.partition)
             for row in rows
+            if not self._is_too_long(row.metadata)
         )
         return NO_ERROR if is_owner else stale
 
@@ -169,13 +179,17 @@ class OffsetCommits:
         return len(metadata.encode("utf-16-le")) // 2 > self._metadata_max_chars
 
 
-def fetch_offset(offsets: GroupOffsets, key: TopicPartition, require_stable: bool) -> FetchedOffset:
+def fetch_offset(
+    offsets: GroupOffsets, key: TopicPartition, require_stable: bool, topic_id: bytes | None = None
+) -> FetchedOffset:
     """Return the committed offset of (topic, partition); UNSTABLE_OFFSET_COMMIT if `require_stable` and a transaction
-    is open."""
+    is open. With a topic id, an offset that was committed for another topic of this name counts as none."""
     if require_stable and offsets.is_unstable(key):
         return UNSTABLE
     committed = offsets.get(key)
     if committed is None:
         return NOTHING_COMMITTED
     value = committed.value
+    if topic_id is not None and value.topic_id not in (None, topic_id):
+        return NOTHING_COMMITTED
     return FetchedOffset(NO_ERROR, value.offset, value.leader_epoch, value.metadata)

@@ -6,8 +6,8 @@ Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMeta
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from ottla.broker.cluster.metadata import Cluster
@@ -21,14 +21,16 @@ from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.coordinator import ConsumerGroups
 from ottla.broker.group.deleted_topics import DeletedTopics
 from ottla.broker.group.deletion import GroupDeletion
-from ottla.broker.group.members import NEVER_MS, Caller, Member, Moment, Protocols, Timeouts
+from ottla.broker.group.members import NEVER_MS, Caller, JoinAsk, Member, Moment, Protocols
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offset_expiration import OffsetExpiration
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Turns, Wait
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
 
@@ -41,26 +43,6 @@ REPLY_US = 20.0
 W = TypeVar("W")
 
 
-class JoinAsk(NamedTuple):
-    """A JoinGroup request.
-
-    `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814); `reason`: v8+ (KIP-800). `protocols` are as
-    the client sent them: any number, and a name may occur more than once.
-    """
-
-    group_id: str
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    timeouts: Timeouts
-    protocol_type: str
-    protocols: Iterable[tuple[str, bytes]]
-    known_id_needed: bool
-    can_skip_assignment: bool
-    reason: str | None = None
-
-
 class GroupCoordinator:
     """Every consumer group of one broker."""
 
@@ -71,7 +53,9 @@ class GroupCoordinator:
         clock: Clock,
         config: Config,
         new_member_uuid: Callable[[], UUID] = uuid4,
+        workers: Workers | None = None,
     ) -> None:
+        """Create the coordinator without groups. Without `workers` all work runs in turns."""
         self._turns = turns
         self._clock = clock
         self._config = config
@@ -79,11 +63,15 @@ class GroupCoordinator:
         self._manager = GroupMetadataManager(
             cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._start_group
         )
-        self.offsets = OffsetCommits(self._manager, cluster, clock, config.offset_metadata_max_bytes)
+        self.offsets = OffsetCommits(self._manager, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
         self.deletion = GroupDeletion(self._manager, turns, clock)
-        self.consumer_groups = ConsumerGroups(self._manager, cluster, turns, clock, config, self._arm)
+        self.consumer_groups = ConsumerGroups(
+            self._manager, cluster, turns, clock, config, self._arm, self._follow, workers
+        )
+        self.completed_rebalances = 0
+        """The number of assignments that classic groups have got from their leaders since the start."""
         self._deleted_topics = DeletedTopics(self._manager, turns, clock)
         interval_ms = config.offsets_retention_check_interval_ms
         self._cleaning = Periodic("expired offsets", interval_ms, expiration.expire, turns, clock)
@@ -99,6 +87,7 @@ class GroupCoordinator:
         """Cancel every timer and the work in progress. Nothing is read or written after this."""
         self.deletion.stop()
         self._deleted_topics.stop()
+        self.consumer_groups.stop()
         self._manager.stop()
         self._cleaning.stop()
         for metadata in self._manager.groups():
@@ -131,6 +120,12 @@ class GroupCoordinator:
         if protocols is None:
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         metadata, error = self._manager.find(request.group_id)
+        if metadata is not None and isinstance(metadata.group, ConsumerGroup) and not metadata.group.is_empty:
+            drawn_id = encode_id(self._new_member_uuid().bytes)
+            joined = await self.consumer_groups.join(metadata.group, request, drawn_id, protocols)
+            if joined is not None:
+                return joined
+            metadata, error = self._manager.find(request.group_id)
         if error:
             return JoinReply(error)
         if metadata is None:
@@ -141,8 +136,6 @@ class GroupCoordinator:
                 return JoinReply(error)
         group = metadata.group
         if isinstance(group, ConsumerGroup):
-            if not group.is_empty:
-                return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if request.member_id:
                 return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             metadata, error = self._replace_by_classic(metadata)
@@ -155,7 +148,7 @@ class GroupCoordinator:
         member_id = request.member_id or self._draw_member_id(request)
         if not fits_a_string(member_id):
             return JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka fails to encode the id, with this error
-        if not request.member_id and request.group_instance_id is None and request.known_id_needed:
+        if request.needs_id:
             group.reserve(member_id, request.timeouts.session_ms, self._clock.monotonic_ms())
             self._arm(metadata)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -233,25 +226,39 @@ class GroupCoordinator:
     ) -> SyncReply:
         """Handle SyncGroup: wait for the leader's assignment. `protocol` is (type, name), None where the version has
         none."""
-        metadata, group, error = self._member(caller)
-        if error or metadata is None or group is None:
+        metadata, error = self._find_group(caller)
+        if metadata is None:
+            return SyncReply(error)
+        group = metadata.group
+        if isinstance(group, ConsumerGroup):
+            return await self.consumer_groups.sync(metadata, group, caller, protocol)
+        error = _member_error(group, caller)
+        if error:
             return SyncReply(error)
         if _differs(protocol[0], group.protocol_type) or _differs(protocol[1], group.protocol):
             return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
+        is_rebalancing = group.state is ClassicGroupState.COMPLETING_REBALANCE
         outcome = group.sync(group.members[caller.member_id], assignments)
         del assignments  # free the memory: a follower may wait long, and may have sent some
         wait = self._wait(metadata.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         self._follow(metadata, outcome)
+        self.completed_rebalances += is_rebalancing and group.state is ClassicGroupState.STABLE
         return await wait
 
-    def heartbeat(self, caller: Caller) -> ErrorCode:
+    async def heartbeat(self, caller: Caller) -> ErrorCode:
         """Handle Heartbeat: extend the member's session. REBALANCE_IN_PROGRESS makes the member join again."""
-        _, group, error = self._member(caller)
-        if error or group is None:
+        metadata, error = self._find_group(caller)
+        if metadata is None:
             # Members are not known before the partition is loaded: the heartbeat succeeds, as in Kafka.
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
+        group = metadata.group
+        if isinstance(group, ConsumerGroup):
+            return await self.consumer_groups.heartbeat_classic(metadata, group, caller)
+        error = _member_error(group, caller)
+        if error:
+            return error
         group.members[caller.member_id].touch(self._clock.monotonic_ms())
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -267,32 +274,26 @@ class GroupCoordinator:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
         metadata, error = self._manager.find(group_id)
+        self._turns.charge(ROW_US * len(who))
+        if metadata is not None and isinstance(metadata.group, ConsumerGroup):
+            removed = await self.consumer_groups.remove_members(metadata.group, who)
+            if removed is not None:
+                return removed
+            metadata, error = self._manager.find(group_id)
         if error:
             return error, []
-        if metadata is None:
+        if metadata is None or isinstance(metadata.group, ConsumerGroup):
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
-        self._turns.charge(ROW_US * len(who))
-        if isinstance(metadata.group, ConsumerGroup):
-            return await self.consumer_groups.remove_members(metadata.group, who)
         errors, outcome = metadata.group.leave(who, self._now(), client_reason)
         self._follow(metadata, outcome)
         return ErrorCode.NONE, errors
 
-    def _member(self, caller: Caller) -> tuple[GroupMetadata | None, ClassicGroup | None, ErrorCode]:
-        """Return the classic group of a caller, with an error unless the caller is a member in its generation."""
-        group_id, generation, member_id, group_instance_id = caller
-        if not group_id:
-            return None, None, ErrorCode.INVALID_GROUP_ID
-        metadata, error = self._manager.find(group_id)
-        if error:
-            return None, None, error
-        if metadata is None or isinstance(metadata.group, ConsumerGroup):
-            return None, None, ErrorCode.UNKNOWN_MEMBER_ID
-        group = metadata.group
-        error = group.roster.error(member_id, group_instance_id)
-        if not error and generation != group.generation:
-            error = ErrorCode.ILLEGAL_GENERATION
-        return metadata, group, error
+    def _find_group(self, caller: Caller) -> tuple[GroupMetadata | None, ErrorCode]:
+        """Return the group of a caller, or an error."""
+        if not caller.group_id:
+            return None, ErrorCode.INVALID_GROUP_ID
+        metadata, error = self._manager.find(caller.group_id)
+        return metadata, error or (ErrorCode.UNKNOWN_MEMBER_ID if metadata is None else ErrorCode.NONE)
 
     # -- outcomes and timers --------------------------------------------------------------------------------------
 
@@ -361,7 +362,8 @@ class GroupCoordinator:
             return
         group.start_sessions(self._clock.monotonic_ms())
         too_large = len(group.members) > self._config.group_max_size
-        self._follow(metadata, group.begin_again(self._now()) if too_large else Outcome())
+        why = "it was loaded with more members than group.max.size"
+        self._follow(metadata, group.begin_again(self._now(), why) if too_large else Outcome())
 
 
 def _join_member(group: ClassicGroup, request: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
@@ -375,6 +377,12 @@ def _join_member(group: ClassicGroup, request: JoinAsk, protocols: Protocols, me
         return group.replace_static(old, member_id, protocols, request.timeouts, request.can_skip_assignment, now)
     member = Member(member_id, instance_id, request.client_id, request.client_host, request.timeouts, protocols)
     return group.add(member, request.protocol_type, now, request.reason)
+
+
+def _member_error(group: ClassicGroup, caller: Caller) -> ErrorCode:
+    """Return the error of a caller that is no member of the group in its generation, else NONE."""
+    error = group.roster.error(caller.member_id, caller.group_instance_id)
+    return ErrorCode.ILLEGAL_GENERATION if not error and caller.generation != group.generation else error
 
 
 def _differs(given: str | None, own: str | None) -> bool:

@@ -1,8 +1,9 @@
 """Records of groups in `__consumer_offsets`: encode batches, replay batches. pure"""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla.broker.costs import ASSIGNED_BYTE_US
 from ottla.protocol.batch import build_batch, build_record_batch, read_marker
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.fields import UnknownVersion
@@ -28,6 +29,7 @@ from ottla.protocol.internal_topics.offsets_records import (
     read_offsets_key,
 )
 from ottla.protocol.records import iter_records
+from ottla.protocol.steps import Steps
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
 COMMIT_MARKER = 1
@@ -50,6 +52,12 @@ class CoordinatorRecord(NamedTuple):
     committed: bool = False
 
 
+LARGE_BYTES: Final = 10_000
+"""A record with more bytes is encoded in a step of its own."""
+
+EncodedRows = list[tuple[bytes, bytes | None, tuple[()]]]
+"""Encoded records: key, value, and no headers."""
+
 Rows = Sequence[tuple[Key, Value | None]]
 """Records, by key; None is a tombstone."""
 
@@ -67,9 +75,21 @@ def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearr
     return _batch([(group_key(group_id), None if value is None else encode_group_value(value), ())], now_ms, None)
 
 
-def consumer_group_batch(rows: Rows, now_ms: int) -> bytearray:
-    """Build a batch of records of one consumer group, or of tombstones of the classic group that it replaces."""
-    return _batch([(*_encode(key, value), ()) for key, value in rows], now_ms, None)
+def encode_rows(rows: Rows) -> Steps[EncodedRows]:
+    """Encode records of one consumer group, or tombstones of the classic group that it replaces. Each large record is
+    a step."""
+    encoded: EncodedRows = []
+    for key, value in rows:
+        content = _encode(key, value)
+        encoded.append((*content, ()))
+        if content[1] is not None and len(content[1]) > LARGE_BYTES:
+            yield len(content[1]) * ASSIGNED_BYTE_US
+    return encoded
+
+
+def consumer_group_batch(encoded: EncodedRows, now_ms: int) -> bytearray:
+    """Build a batch of encoded records."""
+    return _batch(encoded, now_ms, None)
 
 
 def _encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:

@@ -48,6 +48,31 @@ class Caller(NamedTuple):
         return self.generation >= 0 or self.member_id != "" or self.group_instance_id is not None
 
 
+class JoinAsk(NamedTuple):
+    """A JoinGroup request.
+
+    `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814); `reason`: v8+ (KIP-800). `protocols` are as
+    the client sent them: any number, and a name may occur more than once.
+    """
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    timeouts: Timeouts
+    protocol_type: str
+    protocols: Iterable[tuple[str, bytes]]
+    known_id_needed: bool
+    can_skip_assignment: bool
+    reason: str | None = None
+
+    @property
+    def needs_id(self) -> bool:
+        """Whether the member must join again with the id that the reply gives it."""
+        return not self.member_id and self.group_instance_id is None and self.known_id_needed
+
+
 @dataclass(slots=True)
 class Member:
     """A member. From `session_deadline_ms` on the fields are in memory only."""
@@ -145,7 +170,7 @@ class Roster:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self.set_joined(member, False)
+        self.set_awaiting_join(member, False)
         self._count(member.protocols, -1)
         if member.group_instance_id is not None:
             self.static.pop(member.group_instance_id, None)
@@ -158,7 +183,7 @@ class Roster:
         for member_id in member_ids:
             self.remove(member_id)
 
-    def set_joined(self, member: Member, joined: bool) -> None:
+    def set_awaiting_join(self, member: Member, joined: bool) -> None:
         """Record whether a member waits for the next generation."""
         self.joined_count += joined - member.awaiting_join
         member.awaiting_join = joined

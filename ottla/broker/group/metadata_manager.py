@@ -13,10 +13,18 @@ from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import StateLog
-from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_RECORD_US
+from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
-from ottla.broker.group.log import CoordinatorRecord, Rows, consumer_group_batch, group_batch, offsets_batch
+from ottla.broker.group.log import (
+    CoordinatorRecord,
+    EncodedRows,
+    Rows,
+    consumer_group_batch,
+    encode_rows,
+    group_batch,
+    offsets_batch,
+)
 from ottla.broker.group.members import Moment
 from ottla.broker.group.replies import Outcome, Step
 from ottla.broker.group.shard import GroupMetadata, GroupShard
@@ -25,6 +33,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.internal_topics.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
+from ottla.protocol.steps import to_the_end
 from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionMarker
 
 log = logging.getLogger(__name__)
@@ -110,10 +119,13 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             return self.log_consumer_group(metadata.index, [*group.tombstones()])
         return self.log_group(metadata.index, group.group_id, None)
 
-    def log_consumer_group(self, index: int, rows: Rows) -> ErrorCode:
-        """Log records of one consumer group in one batch, and apply them. Nothing changes if the log refuses them."""
-        self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US)
-        batch = consumer_group_batch(rows, self._clock.now_ms())
+    def log_consumer_group(self, index: int, rows: Rows, encoded: EncodedRows | None = None) -> ErrorCode:
+        """Log records of one consumer group in one batch, and apply them. Nothing changes if the log refuses them.
+
+        `encoded` are the same records, if they were encoded in steps before.
+        """
+        batch = consumer_group_batch(encoded or to_the_end(encode_rows(rows)), self._clock.now_ms())
+        self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
         return self.write(self.shards[index], batch, (NO_PRODUCER_ID, rows))
 
     def log_step(self, metadata: GroupMetadata, group: ClassicGroup, step: Step, now: Moment) -> Outcome:
@@ -135,7 +147,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
                 log.error(
                     "Group %(group).100s could not be logged: %(error)s", {"group": group.group_id, "error": error.name}
                 )
-        return group.on_logged(step, error, now)
+        return group.apply_logged(step, error, now)
 
     # ---- transactions that have ended
 

@@ -63,6 +63,7 @@ class ClassicMemberMetadata(NamedTuple):
 _NO_TAG: Final = ClassicMemberMetadata(0, ())
 """What a value without the tag means: Kafka's default is an empty struct, so that null is written."""
 _NULL: Final = b"\0"
+"""One tagged field, with the tag 0; its length and content follow."""
 _PRESENT: Final = b"\1"
 
 
@@ -231,7 +232,7 @@ def _classic_metadata(metadata: ClassicMemberMetadata | None) -> bytes:
 def _write_assignment(writer: Writer, assignment: Assignment) -> None:
     def topic(element: tuple[bytes, tuple[int, ...]]) -> None:
         writer.uuid(element[0])
-        writer.array(element[1], writer.int32)
+        writer.int32_array(element[1])
         writer.tags()
 
     writer.array([*assignment.items()], topic)
@@ -241,9 +242,9 @@ def _write_partitions(writer: Writer, owned: OwnedPartitions) -> None:
     def topic(element: tuple[bytes, Mapping[int, int]]) -> None:
         topic_id, partitions = element
         epochs = Writer(flexible=True)
-        epochs.array([*partitions.values()], epochs.int32)
+        epochs.int32_array(partitions.values())
         writer.uuid(topic_id)
-        writer.array([*partitions], writer.int32)
+        writer.int32_array(partitions)
         writer.tags((0, bytes(epochs.out)))
 
     writer.array([*owned.items()], topic)

@@ -20,7 +20,9 @@ _KEY = Struct(">hh")  # type, length of the group's id
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _HEAD_V4 = Struct(">hqi")  # version, offset, leader epoch
+_UUID_BYTES = 16
 _TIME_NO_TAGS = Struct(">qB")
+_TIME_TOPIC_ID = Struct(f">qBBB{_UUID_BYTES}s")  # time, number of tags, tag, size, content
 
 
 class OffsetKey(NamedTuple):
@@ -97,9 +99,9 @@ def read_offsets_key(key: Buffer) -> OffsetKey | GroupKey | None:
 def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes:
     """Encode a value. The default version is Kafka 4.3's: 1 for a value with an expiry time, else 4."""
     if version is None:
-        if value.expire_ms == -1 and value.topic_id is None:
-            return _encode_plain(value)
-        version = 4 if value.expire_ms == -1 else 1
+        if value.expire_ms == -1:
+            return _encode_latest(value)
+        version = 1
     if not 0 <= version <= MAX_OFFSET_VALUE_VERSION:
         raise ValueError(f"unknown version {version} of an offset value")
     if value.expire_ms != -1 and version != 1:
@@ -117,13 +119,16 @@ def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes
     return bytes(writer.out)
 
 
-def _encode_plain(value: OffsetValue) -> bytes:
-    """Encode version 4 without tagged fields, as a commit writes it."""
+def _encode_latest(value: OffsetValue) -> bytes:
+    """Encode version 4, as a commit writes it, without a `Writer`: commits are frequent."""
     metadata = value.metadata.encode()
     out = bytearray(_HEAD_V4.pack(4, value.offset, value.leader_epoch))
     write_unsigned_varint(out, len(metadata) + 1)
     out += metadata
-    out += _TIME_NO_TAGS.pack(value.commit_ms, 0)
+    if value.topic_id is None:
+        out += _TIME_NO_TAGS.pack(value.commit_ms, 0)
+    else:
+        out += _TIME_TOPIC_ID.pack(value.commit_ms, 1, _TOPIC_ID, _UUID_BYTES, value.topic_id)
     return bytes(out)
 
 
@@ -134,16 +139,16 @@ def decode_offset_value(content: Buffer) -> OffsetValue:
     if not 0 <= version <= MAX_OFFSET_VALUE_VERSION:
         raise UnknownVersion(f"offset value of version {version}")
     reader.flexible = version >= 4
-    value = OffsetValue(
-        offset=reader.int64(),
-        leader_epoch=reader.int32() if version >= 3 else NO_PARTITION_LEADER_EPOCH,
-        metadata=reader.string(),
-        commit_ms=reader.int64(),
-        expire_ms=reader.int64() if version == 1 else -1,
-    )
-    tags = reader.tags()
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else NO_PARTITION_LEADER_EPOCH
+    metadata = reader.string()
+    commit_ms = reader.int64()
+    expire_ms = reader.int64() if version == 1 else -1
+    topic_id = reader.tags().get(_TOPIC_ID)
     reader.end()
-    return value._replace(topic_id=tags[_TOPIC_ID].uuid()) if _TOPIC_ID in tags else value
+    return OffsetValue(
+        offset, leader_epoch, metadata, commit_ms, expire_ms, None if topic_id is None else topic_id.uuid()
+    )
 
 
 def encode_group_value(value: GroupValue, version: int = 3) -> bytes:

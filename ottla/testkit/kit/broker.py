@@ -20,6 +20,7 @@ from ottla.testkit.kit.by_hand import ProducerByHand
 from ottla.testkit.kit.clock import BrokerClock
 from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults, PlannedFault
+from ottla.testkit.kit.groups import Group
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
@@ -196,6 +197,29 @@ class Broker:
         """
         answer = self.admin().put(f"/v1/transactional-ids/{quote_segment(transactional_id)}", {"epoch": epoch})
         return answer["producer_id"], answer["producer_epoch"]
+
+    def group(self, group: str) -> Group:
+        """Return a group with its members, as its coordinator describes it. Raises KafkaError if there is none."""
+        return self.wire.group(group)
+
+    def wait_until_stable(self, group: str, *, members: int | None = None, timeout_s: float = WAIT_S) -> Group:
+        """Wait until each member of the group has the partitions of its target, and return the group.
+
+        With `members`, also wait until the group has this number of members. Members take part in a rebalance only
+        while the test polls them, so poll them in a thread, or call `group` between polls. The TimeoutError shows the
+        group.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            seen = printable(f"there is no group {group}")
+            with suppress(KafkaError):
+                found = self.group(group)
+                if found.is_stable and members in (None, len(found.members)):
+                    return found
+                seen = found.describe()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the group is not stable in {timeout_s:g} s: {seen}")
+            time.sleep(_POLL_S)
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Return the committed offsets of a group, {(topic, partition): offset}."""

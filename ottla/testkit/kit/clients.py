@@ -1,6 +1,6 @@
 """Kafka clients for a test, with short timeouts, closed after the test. free"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -63,17 +63,7 @@ class Clients:
         """Return a read_committed consumer that starts at the earliest offset and does not commit automatically."""
         _check(client)
         if client == CONFLUENT:
-            from confluent_kafka import Consumer
-
-            defaults: dict[str, Any] = {
-                "bootstrap.servers": self._broker.bootstrap,
-                "group.id": f"group-{uuid4().hex[:12]}",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-            }
-            made = Consumer(defaults | config)
-            self._close.append(made.close)
+            made = self._confluent_consumer(config)
             if topics:
                 made.subscribe(list(topics))
             return made
@@ -89,6 +79,40 @@ class Clients:
             defaults["metadata_max_age_ms"] = 1_000
         made = KafkaConsumer(*topics, **defaults | config)
         self._close.append(lambda: made.close(timeout_ms=int(CLOSE_S * 1000)))
+        return made
+
+    def group_member(
+        self,
+        *topics: str,
+        group_id: str | None = None,
+        on_assign: Callable[..., object] | None = None,
+        on_revoke: Callable[..., object] | None = None,
+        on_lost: Callable[..., object] | None = None,
+        **config: Any,
+    ) -> Any:
+        """Return a consumer of confluent-kafka that is a member of a group of the consumer protocol (KIP-848).
+
+        It is a consumer as `consumer` makes it. The functions are those of its `subscribe`.
+        """
+        protocol = {"group.protocol": "consumer"} | ({} if group_id is None else {"group.id": group_id})
+        made = self._confluent_consumer(protocol | config)
+        functions = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        if topics:
+            made.subscribe(list(topics), **{name: each for name, each in functions.items() if each is not None})
+        return made
+
+    def _confluent_consumer(self, config: Mapping[str, Any]) -> Any:
+        from confluent_kafka import Consumer
+
+        defaults: dict[str, Any] = {
+            "bootstrap.servers": self._broker.bootstrap,
+            "group.id": f"group-{uuid4().hex[:12]}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+        made = Consumer(defaults | dict(config))
+        self._close.append(made.close)
         return made
 
     def _kafka_python(self) -> dict[str, Any]:

@@ -20,11 +20,15 @@ _EXIT_S: Final = 5.0  # from the last byte of a connection to the end of the pro
 _POLL_S: Final = 0.005
 
 SETTINGS: Final[Mapping[str, str]] = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
-"""Settings that differ from a production broker: tests do not wait for a second member, and have few groups and ids."""
+"""Settings that differ from a production broker: tests do not wait for a second member or for
+heartbeats, and have few groups and ids."""
 
 
 class BrokerFailed(RuntimeError):

@@ -16,6 +16,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.in_memory.wire import message
+from ottla.testkit.kit.groups import DEAD, Group, classic_group, consumer_group
 from ottla.testkit.reading import TopicRecord, readable
 from ottla.verdict import OPEN_STATES
 from ottla.wire.connection import BlockingConnection
@@ -255,14 +256,33 @@ class Wire:
             found += [group.group_id for group in reply.groups]
         return sorted(found)
 
+    def group(self, name: str) -> Group:
+        """Return a group as its coordinator describes it. KafkaError, with the groups that exist, if there is none."""
+        address = self.coordinator(name, GROUP)
+        (described,) = self.ask(K.DESCRIBE_GROUPS, 4, address, groups=[name]).groups
+        _check(described.error_code, f"describe the group {name}")
+        if described.group_state != DEAD:
+            return classic_group(described)
+        others = self.groups()
+        if name in others:  # of the consumer protocol, which brokers before Apache Kafka 4.0 do not have
+            (found,) = self.ask(K.CONSUMER_GROUP_DESCRIBE, 1, address, group_ids=[name]).groups
+            if found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                _check(found.error_code, f"describe the group {name}")
+                return consumer_group(found)
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}, only {others}")
+
     def remove_groups(self, names: Sequence[str]) -> None:
         """Remove the members of the groups, and delete the groups."""
         for name in names:
+            try:
+                members = [
+                    {"member_id": each.member_id, "group_instance_id": None} for each in self.group(name).members
+                ]
+            except KafkaError as error:
+                if error.error != ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                continue
             address = self.coordinator(name, GROUP)
-            (described,) = self.ask(K.DESCRIBE_GROUPS, 3, address, groups=[name]).groups
-            if described.group_state == "Dead":  # a group of the consumer protocol, for DescribeGroups
-                (described,) = self.ask(K.CONSUMER_GROUP_DESCRIBE, 0, address, group_ids=[name]).groups
-            members = [{"member_id": member.member_id, "group_instance_id": None} for member in described.members]
             if members:
                 self.ask(K.LEAVE_GROUP, 3, address, group_id=name, members=members)
             self.ask(K.DELETE_GROUPS, 1, address, groups_names=[name])

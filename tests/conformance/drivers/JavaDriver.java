@@ -250,7 +250,10 @@ public class JavaDriver {
     @Override public void run() {
       try (KafkaConsumer<byte[], byte[]> consumer =
           consumer(bootstrap, args.get("group").asText(), args.get("isolation").asText())) {
-        consumer.subscribe(texts(args.get("topics")));
+        List<String> topics = texts(args.get("topics"));
+        // A regular expression begins with ^, as in librdkafka.
+        if (topics.get(0).startsWith("^")) consumer.subscribe(new SubscriptionPattern(topics.get(0)));
+        else consumer.subscribe(topics);
         while (!stopping) {
           ConsumerRecords<byte[], byte[]> polled = consumer.poll(Duration.ofMillis(100));
           groupMetadata = consumer.groupMetadata();

@@ -186,6 +186,8 @@ def test_groups_are_counted_by_protocol_and_state(full_broker):
     assert full_broker.value(f"{metrics}_consumer_group_count", state="Stable") == 1
     assert full_broker.value(f"{metrics}_consumer_group_count", state="Empty") == 0
     assert full_broker.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 2
+    assert full_broker.value(f"{metrics}_consumer_group_rebalance_count") == 1
+    assert full_broker.value(f"{metrics}_group_completed_rebalance_count") == 1
 
 
 def test_the_stable_lag_of_a_group_excludes_open_transactions(full_broker):

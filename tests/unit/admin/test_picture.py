@@ -191,7 +191,8 @@ def test_a_group_with_members_offsets_and_what_is_pending(picture):
     seen = picture.get("/v1/groups")
     another, group = seen["groups"]
     assert (group["group_id"], group["state"], group["protocol_type"]) == (GROUP, "Stable", "consumer")
-    assert group["members"][0]["assignment"] == [[LEDGER, [3]]]
+    assert (group["type"], group["epoch"], group["assignment_epoch"]) == ("classic", 1, None)
+    assert (group["members"][0]["epoch"], group["members"][0]["assignment"]) == (None, [[LEDGER, [3]]])
     assert (another["group_id"], another["state"]) == ("another", "Empty")
     (offset,) = another["offsets"]
     assert (offset["committed"], offset["log_end_offset"], offset["lag"], offset["lag_below_lso"]) == (1, 2, 1, 1)
@@ -203,13 +204,16 @@ def test_groups_of_the_consumer_protocol_are_shown_with_state_and_assignments(pi
     first.join([LEDGER])
     (group,) = picture.get("/v1/groups")["groups"]
     assert (group["state"], group["protocol_type"]) == ("Stable", "consumer")
+    assert (group["type"], group["epoch"], group["assignment_epoch"]) == ("consumer", 2, 2)
+    assert group["members"][0]["epoch"] == 2
     ((topic, partitions),) = group["members"][0]["assignment"]
     assert (topic, sorted(partitions)) == (LEDGER, [0, 1, 2, 3])
     second.join([LEDGER])
     assert picture.get("/v1/groups")["groups"][0]["state"] == "Assigning"
     picture.broker.advance(INTERVAL_MS + 200)
     first.beat(2)
-    assert picture.get("/v1/groups")["groups"][0]["state"] == "Reconciling"
+    (group,) = picture.get("/v1/groups")["groups"]
+    assert (group["state"], group["epoch"], group["assignment_epoch"]) == ("Reconciling", 3, 3)
 
 
 def test_an_offset_that_is_pending_in_a_transaction(picture):

@@ -110,6 +110,33 @@ def test_two_consumers_share_a_topic_until_one_leaves(quick_broker, members_of):
     assert committed_offsets(quick_broker, first.group) == [2 * COUNT / PARTITIONS] * PARTITIONS
 
 
+def test_two_consumers_share_the_topics_that_match_a_regular_expression(quick_broker):
+    face = ConsumerProtocol()
+    try:
+        topics = [make_topic(quick_broker, PARTITIONS) for _ in range(2)]
+        others = make_topic(quick_broker, PARTITIONS)
+        regex = f"^({'|'.join(topics)})$"
+        group = f"group-of-{topics[0]}"
+        first, second = (face.consumer(quick_broker.bootstrap, regex, group)[0] for _ in range(2))
+        consumers, deadline = (first, second), time.monotonic() + EVENT_TIMEOUT_S
+        while [len(consumer.assignment()) for consumer in consumers] != [PARTITIONS, PARTITIONS]:
+            assert time.monotonic() < deadline, [consumer.assignment() for consumer in consumers]
+            for consumer in consumers:
+                face.poll(consumer)
+        owned = {(each.topic, each.partition) for consumer in consumers for each in consumer.assignment()}
+        assert owned == {(topic, partition) for topic in topics for partition in range(PARTITIONS)}
+        for number, topic in enumerate((*topics, others)):
+            feed(quick_broker, topic, number * COUNT)
+        found = []
+        while len(found) < 2 * COUNT:
+            assert time.monotonic() < deadline, found
+            for consumer in consumers:
+                found += face.poll(consumer)
+        assert sorted(found, key=int) == numbers(0, 2 * COUNT)
+    finally:
+        face.close()
+
+
 def test_copies_are_exactly_once_while_members_join_and_leave(quick_broker, members_of):
     feed(quick_broker, members_of.source, 0)
     members = [members_of()]

@@ -7,13 +7,11 @@ Source: `GroupMetadataManager` (consumerGroup...) and `TargetAssignmentBuilder` 
 the steps of `consumerGroupHeartbeat`.
 """
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from ottla.broker.costs import ASSIGNED_TOPIC_US
+from ottla.broker.costs import ASSIGNED_PARTITION_US, ASSIGNED_TOPIC_US, PATTERN_BYTE_US
 from ottla.broker.group.consumer.assignors import ASSIGNORS, Subscriber
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record, preferred_assignor
 from ottla.broker.group.consumer.members import (
@@ -23,9 +21,13 @@ from ottla.broker.group.consumer.members import (
     owns_only,
     reconcile,
 )
+from ottla.broker.group.consumer.regular_expressions import find_fault, must_resolve, regex_record
+from ottla.broker.group.consumer.topics import FindTopic, compute_metadata_hash, find_topics
+from ottla.broker.pattern import MAX_BYTES
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import (
     Assignment,
+    ClassicMemberMetadata,
     ConsumerGroupKey,
     ConsumerGroupMetadata,
     ConsumerGroupRecordType,
@@ -38,21 +40,6 @@ from ottla.protocol.internal_topics.consumer_group_records import (
 from ottla.protocol.steps import Steps
 
 KINDS: Final = ConsumerGroupRecordType
-AT_ONCE: Final = 1_000
-"""Topics whose metadata are hashed in one step."""
-
-T = TypeVar("T")
-
-
-class TopicInfo(NamedTuple):
-    """A topic of the cluster, as far as an assignment needs it."""
-
-    topic_id: bytes
-    partition_count: int
-
-
-FindTopic = Callable[[str], TopicInfo | None]
-"""Return the topic of this name; None if there is none."""
 
 
 class Settings(NamedTuple):
@@ -62,10 +49,15 @@ class Settings(NamedTuple):
     assignment_interval_ms: int
     max_size: int
     assignors: tuple[str, ...]
+    regex_refresh_interval_ms: int = 600_000
+    max_regex_bytes: int = 262_144
 
 
 class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat request with an epoch of 0 or more. None and -1 mean "as before"."""
+    """A ConsumerGroupHeartbeat request. None and -1 mean "as before".
+
+    `classic`: a JoinGroup request of a member of the classic protocol. Its epoch is 0 for a new member, else 1.
+    """
 
     group_id: str
     member_id: str
@@ -79,6 +71,7 @@ class Heartbeat(NamedTuple):
     owned: Assignment | None
     client_id: str
     client_host: str
+    classic: ClassicMemberMetadata | None = None
 
     @property
     def is_full(self) -> bool:
@@ -107,11 +100,15 @@ class HeartbeatReply(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The records of a step, the reply, and the member, as it is afterwards unless the records remove it."""
+    """The records of a step, the reply, and the member, as it is afterwards unless the records remove it.
+
+    `regexes` are the regular expressions that must be matched against the topics next; none if nothing must be.
+    """
 
     records: tuple[Record, ...]
     reply: HeartbeatReply
     member: ConsumerGroupMember
+    regexes: tuple[str, ...] = ()
 
 
 def is_blank(text: str) -> bool:
@@ -120,11 +117,20 @@ def is_blank(text: str) -> bool:
 
 
 def decide_heartbeat(
-    group: ConsumerGroup, beat: Heartbeat, settings: Settings, find_topic: FindTopic, now_ms: int, is_stale: bool
+    group: ConsumerGroup,
+    beat: Heartbeat,
+    settings: Settings,
+    find_topic: FindTopic,
+    now_ms: int,
+    is_stale: bool,
+    newest_topics: int = -1,
+    keeps_target: bool = False,
 ) -> Steps[Decision | Refusal | None]:
     """Decide on a heartbeat, in steps. Return None if the group has changed between the steps: then decide again.
 
-    `is_stale`: the topics may have changed since the group's hash was computed.
+    `is_stale`: the topics may have changed since the group's hash was computed. `newest_topics`: the version of the
+    cluster's metadata that has the topics that were created last. `keeps_target`: compute no target, and leave the
+    member as it is if one is due.
     """
     if len(group.members) >= settings.max_size and beat.member_id not in group.members:
         return Refusal(
@@ -134,46 +140,43 @@ def decide_heartbeat(
     found = _find_member(group, beat)
     if isinstance(found, Refusal):
         return found
-    if beat.topic_regex is None and found.metadata.topic_regex:  # a member that joined the group at Kafka
-        return Refusal(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"Regular expression {found.metadata.topic_regex} of member {found.member_id} is not supported. "
-            "Subscribe to names of topics.",
-        )
     version = group.version
     step = _Step(group, found, settings, find_topic)
     step.update_member(beat)
-    if step.has_changed or is_stale:
+    new_regex = step.find_new_regex()
+    if new_regex:
+        yield PATTERN_BYTE_US * min(len(new_regex), MAX_BYTES)
+        fault = find_fault(group, new_regex, settings.max_regex_bytes)
+        if fault:
+            return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, fault)
+    regexes = step.find_regexes_to_resolve(newest_topics, now_ms)
+    step.update_regex()
+    if step.must_bump or is_stale:
         yield from step.update_epoch()
-    if step.needs_target(now_ms):
+    if not keeps_target and step.needs_target(now_ms):
         yield from step.update_target(now_ms)
+    is_known = (keeps_target and step.is_behind) or (yield from step.reconcile(beat.owned))
     if group.version != version:
         return None
-    if not step.reconcile(beat.owned):
+    if not is_known:
         return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"The consumer group member is in a unknown state. {_REJOIN}")
     assigned = step.member.current.assigned
     shows_all = beat.member_epoch == 0 or beat.is_full or assigned != found.current.assigned
     reply = HeartbeatReply(
         step.member.member_id, step.member.epoch, settings.heartbeat_interval_ms, assigned if shows_all else None
     )
-    return Decision(tuple(step.records), reply, step.member)
+    return Decision(tuple(step.records), reply, step.member, regexes)
 
 
-def decide_leave(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic) -> Steps[Decision | Refusal | None]:
-    """Decide on a heartbeat with the epoch -1, which leaves the group, or -2 of a static member, which will return.
-
-    Return None if the group has changed between the steps.
-    """
-    found = _find_leaving(group, beat)
+def decide_static_leave(group: ConsumerGroup, beat: Heartbeat) -> Decision | Refusal:
+    """Decide on a heartbeat with the epoch -2: a static member leaves the group and will come back."""
+    found = find_leaving(group, beat)
     if isinstance(found, Refusal):
         return found
-    reply = HeartbeatReply(beat.member_id, beat.member_epoch)
-    if beat.member_epoch != LEAVE_STATIC_EPOCH:
-        records = yield from decide_removal(group, [found], find_topic)
-        return None if records is None else Decision(records, reply, found)
     kept = {topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in found.current.assigned.items()}
     current = found.current._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=kept, pending_revocation={})
     key = ConsumerGroupKey(KINDS.CURRENT_MEMBER_ASSIGNMENT, group.group_id, found.member_id)
+    reply = HeartbeatReply(beat.member_id, beat.member_epoch)
     return Decision(((key, current),), reply, found._replace(current=current))
 
 
@@ -186,37 +189,31 @@ def decide_removal(
     """
     version = group.version
     leaving = Counter(name for member in members for name in member.metadata.topic_names)
+    regexes = Counter(member.metadata.topic_regex for member in members if member.metadata.topic_regex)
+    left_regexes = [regex for regex, count in regexes.items() if group.regex_subscribers[regex] == count]
     metadata_hash = group.metadata_hash
-    if any(group.topic_subscribers[name] == count for name, count in leaving.items()):
-        names = (name for name, count in group.topic_subscribers.items() if count > leaving[name])
-        metadata_hash = yield from compute_metadata_hash(names, find_topic)
+    if left_regexes or any(group.topic_subscribers[name] == count for name, count in leaving.items()):
+        metadata_hash = yield from compute_metadata_hash(_remaining_topics(group, leaving, left_regexes), find_topic)
+    yield ASSIGNED_TOPIC_US * len(leaving)
     if group.version != version:
         return None
     bump = ConsumerGroupMetadata(group.epoch + 1, metadata_hash)
     tombstones = [record for member in members for record in _member_tombstones(group, member.member_id)]
+    tombstones += [regex_record(group, regex, None) for regex in left_regexes]
     return (*tombstones, (ConsumerGroupKey(KINDS.METADATA, group.group_id), bump))
 
 
-def compute_metadata_hash(names: Iterable[str], find_topic: FindTopic) -> Steps[int]:
-    """Return a hash of the ids and sizes of these topics; 0 if none of them exists. It is compared with itself alone.
+def _remaining_topics(group: ConsumerGroup, leaving: Counter[str], left_regexes: Collection[str]) -> Iterator[str]:
+    """Yield the topics to which a group subscribes without some subscriptions. A topic may occur twice.
 
-    Kafka computes another one, so that a group of a directory of Kafka's begins with one more epoch.
+    `leaving` has the number of members that no longer name a topic. No member has one of `left_regexes` any more.
     """
-    found: set[TopicInfo] = set()
-    for some in _portions(names):
-        found.update(topic for topic in map(find_topic, some) if topic is not None)
-        yield len(some) * ASSIGNED_TOPIC_US
-    digest = hashlib.blake2b(digest_size=8)
-    for topics in _portions(sorted(found)):
-        digest.update(b"".join(topic.topic_id + topic.partition_count.to_bytes(4, "big") for topic in topics))
-        yield len(topics) * ASSIGNED_TOPIC_US
-    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
-
-
-def _portions(values: Iterable[T]) -> Iterator[Sequence[T]]:
-    rest = iter([*values])
-    while some := [*islice(rest, AT_ONCE)]:
-        yield some
+    for name, count in group.topic_subscribers.items():
+        if count > leaving[name]:
+            yield name
+    for regex, resolved in group.regexes.items():
+        if regex not in left_regexes:
+            yield from resolved.topics
 
 
 class _Step:
@@ -233,6 +230,10 @@ class _Step:
         self._find_topic = find_topic
         self._epoch = group.epoch
         self.has_changed = False
+        """Whether the subscription of the member has changed."""
+        self.must_bump = False
+        """Whether that takes effect now: topics of an expression that is not resolved are not known yet."""
+        self._left_regexes: Collection[str] = ()
         instance_id = member.metadata.instance_id
         holder = None if instance_id is None else group.static_members.get(instance_id)
         # The place of a static member, also of one that returns with the same id: no member of a group has epoch 0.
@@ -249,25 +250,60 @@ class _Step:
         before = self.member.metadata
         metadata = _take_over(before, beat)
         self.member = self.member._replace(metadata=metadata)
-        self.has_changed = metadata.topic_names != before.topic_names
+        self.has_changed = self.must_bump = metadata.topic_names != before.topic_names
         if metadata != before:
             self._add(KINDS.MEMBER_METADATA, metadata)
+
+    def find_new_regex(self) -> str | None:
+        """Return the regular expression of the member if no member of the group has it yet."""
+        regex = self.member.metadata.topic_regex
+        is_new = regex and regex != self._before.metadata.topic_regex and not self._group.regex_subscribers[regex]
+        return regex if is_new else None
+
+    def update_regex(self) -> None:
+        """Find out whether another regular expression takes effect now, and remove one that no member has any more."""
+        group, old, new = self._group, self._before.metadata.topic_regex, self.member.metadata.topic_regex
+        if old == new:
+            return
+        self.has_changed = True
+        self.must_bump = self.must_bump or (new in group.regexes if new else bool(old))
+        if old and group.regex_subscribers[old] == 1:
+            self._left_regexes = (old,)
+            self.records.append(regex_record(group, old, None))
+
+    def find_regexes_to_resolve(self, newest_topics: int, now_ms: int) -> tuple[str, ...]:
+        """Return all regular expressions of the group if they must be matched against the topics of the cluster."""
+        group = self._group
+        old, new = self._before.metadata.topic_regex, self.member.metadata.topic_regex
+        if not new and not group.regex_subscribers:
+            return ()
+        subscribers = group.regex_subscribers.copy()
+        subscribers.subtract((old,) if old else ())
+        subscribers.update((new,) if new else ())
+        regexes = tuple(regex for regex, count in subscribers.items() if count)
+        interval_ms = self._settings.regex_refresh_interval_ms
+        return regexes if must_resolve(group, regexes, newest_topics, interval_ms, now_ms) else ()
 
     def update_epoch(self) -> Steps[None]:
         """Begin a group epoch if the subscribed names or their topics have changed."""
         group = self._group
         metadata_hash = yield from compute_metadata_hash(self._subscribed_names(), self._find_topic)
-        if self.has_changed or metadata_hash != group.metadata_hash:
+        if self.must_bump or metadata_hash != group.metadata_hash:
             self._epoch += 1
             self._add(KINDS.METADATA, ConsumerGroupMetadata(self._epoch, metadata_hash))
         if group.has_partition_metadata:
             self.records.append((ConsumerGroupKey(KINDS.PARTITION_METADATA, group.group_id), None))
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the target assignment is that of an earlier group epoch."""
+        return self._epoch > self._group.assignment_epoch
+
     def needs_target(self, now_ms: int) -> bool:
         """Return whether a target assignment of the group epoch is due: not if the last one was computed recently."""
         group, interval_ms = self._group, self._settings.assignment_interval_ms
         is_recent = group.assignment_ms and interval_ms and now_ms < group.assignment_ms + interval_ms
-        return self._epoch > group.assignment_epoch and not is_recent
+        return self.is_behind and not is_recent
 
     def update_target(self, now_ms: int) -> Steps[None]:
         """Compute the target assignment of the group epoch."""
@@ -276,7 +312,7 @@ class _Step:
         }
         members[self.member.member_id] = self.member
         before = self._previous_targets()
-        targets = yield from compute_targets(members, before, self._settings, self._find_topic)
+        targets = yield from compute_targets(self._group, members, before, self._settings, self._find_topic)
         for member_id in members:
             wanted = targets.get(member_id, {})
             if self._group.targets.get(member_id) != wanted:
@@ -284,13 +320,16 @@ class _Step:
         self._add(KINDS.TARGET_ASSIGNMENT_METADATA, TargetAssignmentMetadata(self._epoch, now_ms))
         self._target = Target(self._epoch, targets.get(self.member.member_id, {}))
 
-    def reconcile(self, owned: Assignment | None) -> bool:
+    def reconcile(self, owned: Assignment | None) -> Steps[bool]:
         """Move the member towards its target. Return False if its state is unknown."""
         member, target = self.member, self._target
         if member.is_reconciled_to(target.epoch) and not self.has_changed:
             return True
-        topic_ids = _topic_ids(member.metadata, self._find_topic)
+        names = self._group.topics_of(self.member.metadata)
+        topic_ids = {topic.topic_id for topic in (yield from find_topics(names, self._find_topic))}
         current = reconcile(member.current, target, topic_ids, owned, self.has_changed, self._group.partition_epoch)
+        partitions = sum(map(len, (*target.partitions.values(), *member.current.assigned.values())))
+        yield ASSIGNED_PARTITION_US * partitions
         if current is None:
             return False
         if current != member.current:
@@ -305,12 +344,10 @@ class _Step:
         return targets
 
     def _subscribed_names(self) -> Iterator[str]:
-        """Yield the names of topics that some member names after this heartbeat. A name may occur twice."""
+        """Yield the names of topics to which the group subscribes after this heartbeat. A name may occur twice."""
         known = self._group.members.get(self._replaced or self.member.member_id)
         left = set(() if known is None else known.metadata.topic_names).difference(self.member.metadata.topic_names)
-        for name, count in self._group.topic_subscribers.items():
-            if count > (name in left):
-                yield name
+        yield from _remaining_topics(self._group, Counter(left), self._left_regexes)
         yield from self.member.metadata.topic_names
 
     def _add(self, kind: ConsumerGroupRecordType, value: ConsumerGroupValue, member_id: str | None = None) -> None:
@@ -320,25 +357,32 @@ class _Step:
 
 
 def compute_targets(
+    group: ConsumerGroup,
     members: Mapping[str, ConsumerGroupMember],
     targets: Mapping[str, Assignment],
     settings: Settings,
     find_topic: FindTopic,
 ) -> Steps[dict[str, Assignment]]:
-    """Return the target of each member, by the assignor that most members name."""
+    """Return the target of each member, by the assignor that most members name.
+
+    `group` has the topics of the regular expressions.
+    """
     counts: dict[bytes, int] = {}
-    by_names: dict[tuple[str, ...], list[bytes]] = {}
+    by_subscription: dict[tuple[tuple[str, ...], str | None], dict[bytes, None]] = {}
     subscribers: dict[str, Subscriber] = {}
     for member_id, member in members.items():
-        names = member.metadata.topic_names
-        if names not in by_names:
-            found = [topic for topic in map(find_topic, names) if topic is not None]
-            by_names[names] = [topic.topic_id for topic in found]
+        subscription = member.metadata.topic_names, member.metadata.topic_regex or None
+        if subscription not in by_subscription:
+            found = yield from find_topics(group.topics_of(member.metadata), find_topic)
+            by_subscription[subscription] = {topic.topic_id: None for topic in found}
             counts.update((topic.topic_id, topic.partition_count) for topic in found)
-        subscribers[member_id] = Subscriber(member.metadata.instance_id, by_names[names], targets.get(member_id, {}))
-        yield ASSIGNED_TOPIC_US * (1 + len(names))
+        topic_ids = by_subscription[subscription]
+        subscribers[member_id] = Subscriber(member.metadata.instance_id, topic_ids, targets.get(member_id, {}))
+        yield ASSIGNED_TOPIC_US
     assignor = preferred_assignor(members.values()) or settings.assignors[0]
-    return (yield from ASSIGNORS[assignor](subscribers, counts, len(by_names) == 1))
+    # As in Kafka, members with both names and a regular expression count as different.
+    is_homogeneous = len(by_subscription) == 1 and not all(*by_subscription)
+    return (yield from ASSIGNORS[assignor](subscribers, counts, is_homogeneous))
 
 
 def _find_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember | Refusal:
@@ -359,8 +403,11 @@ def _find_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember |
 
 
 def _return_static(holder: ConsumerGroupMember, beat: Heartbeat, instance_id: str) -> ConsumerGroupMember | Refusal:
-    """Return the member that takes over the place of a static member that has left for a while."""
-    if holder.epoch != LEAVE_STATIC_EPOCH and holder.metadata.classic is None:
+    """Return the member that takes over the place of a static member that has left for a while.
+
+    A member of the classic protocol does not announce that: it takes over, and is taken over, at any time.
+    """
+    if holder.epoch != LEAVE_STATIC_EPOCH and holder.metadata.classic is None and beat.classic is None:
         return Refusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {beat.member_id} with instance id {instance_id} cannot join the group because the instance "
@@ -370,7 +417,8 @@ def _return_static(holder: ConsumerGroupMember, beat: Heartbeat, instance_id: st
     return ConsumerGroupMember(beat.member_id, holder.metadata, current)
 
 
-def _find_leaving(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember | Refusal:
+def find_leaving(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroupMember | Refusal:
+    """Return the member that leaves with a heartbeat."""
     if beat.instance_id is not None:
         return _find_static(group, beat, beat.instance_id)
     return group.members.get(beat.member_id) or _unknown_member(group, beat.member_id)
@@ -391,7 +439,7 @@ def _find_static(group: ConsumerGroup, beat: Heartbeat, instance_id: str) -> Con
 def _epoch_refusal(member: ConsumerGroupMember, beat: Heartbeat) -> Refusal | None:
     """Return the refusal of an epoch that is not the member's; None if it is, or if its last reply may be lost."""
     sent, current = beat.member_epoch, member.current
-    if sent in (0, current.member_epoch):
+    if sent in (0, current.member_epoch) or beat.classic is not None:
         return None
     if (
         sent == current.previous_member_epoch
@@ -423,12 +471,8 @@ def _take_over(before: MemberMetadata, beat: Heartbeat) -> MemberMetadata:
         if beat.rebalance_timeout_ms == -1
         else beat.rebalance_timeout_ms,
         server_assignor=before.server_assignor if beat.server_assignor is None else beat.server_assignor,
+        classic=beat.classic,
     )
-
-
-def _topic_ids(metadata: MemberMetadata, find_topic: FindTopic) -> Collection[bytes]:
-    found = (find_topic(name) for name in metadata.topic_names)
-    return {topic.topic_id for topic in found if topic is not None}
 
 
 def _member_tombstones(group: ConsumerGroup, member_id: str) -> Iterable[Record]:

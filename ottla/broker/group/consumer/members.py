@@ -175,7 +175,8 @@ def _drop_other_topics(
 ) -> CurrentAssignment:
     """Return what a member has after a change of its subscription: topics that it left must be given up."""
     kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id in topic_ids}
-    if len(kept) == len(current.assigned):
+    # As in Kafka, a member that no longer has topics counts as changed, even if it had no partitions.
+    if len(kept) == len(current.assigned) and (topic_ids or current.pending_revocation):
         return current
     pending = {topic_id: dict(epochs) for topic_id, epochs in current.pending_revocation.items()}
     for topic_id, epochs in current.assigned.items():

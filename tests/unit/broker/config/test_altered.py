@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.broker.config.altered import BROKER_FAMILY, TOPIC_FAMILY, Change, Operation, alter, replace
+from ottla.broker.config import Config
+from ottla.broker.config.altered import TOPIC_FAMILY, Change, Operation, alter, broker_family, replace
 from ottla.protocol.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = Operation
@@ -92,6 +93,6 @@ def test_configs_that_are_not_there_are_deleted_however_many_they_are():
 
 def test_a_broker_keeps_any_number_of_configs_of_plugins():
     given = {f"plugin.{number}": "1" for number in range(1_000)}
-    assert replace(BROKER_FAMILY, {}, given)[:2] == (given, "")
+    assert replace(broker_family(Config()), {}, given)[:2] == (given, "")
     changes = [Change(name, SET, value) for name, value in given.items()]
-    assert alter(BROKER_FAMILY, {}, changes)[:2] == (given, "")
+    assert alter(broker_family(Config()), {}, changes)[:2] == (given, "")

@@ -10,9 +10,10 @@ from ottla.broker.config import (
     describe_group,
     describe_topic,
 )
-from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, Change, Operation, alter
+from ottla.broker.config.altered import Change, Operation, alter, broker_family, group_family
+from ottla.broker.config.consumer_groups import group_config_problem
 from ottla.broker.config.dynamic import CHANGEABLE, DYNAMIC_OPTIONS, ConfigInForce, dynamic_problem, in_force
-from ottla.broker.config.kept import GROUP_OPTIONS, KEPT_OPTIONS, group_config_problem
+from ottla.broker.config.kept import GROUP_OPTIONS, KEPT_OPTIONS
 from ottla.broker.config.option import Origin, value_text
 from ottla.protocol.errors import ErrorCode as E
 
@@ -87,7 +88,7 @@ def test_every_level_is_described_the_one_in_force_first():
 )
 def test_an_invalid_dynamic_change_gets_invalid_request(given, words):
     assert words in dynamic_problem(given)
-    altered = alter(BROKER_FAMILY, {}, [Change(name, Operation.SET, value) for name, value in given.items()])
+    altered = alter(broker_family(Config()), {}, [Change(name, Operation.SET, value) for name, value in given.items()])
     assert (altered.values, altered.error) == ({}, E.INVALID_REQUEST)
 
 
@@ -95,8 +96,8 @@ def test_configs_that_kafka_can_change_dynamically_are_accepted():
     given = {"log.retention.ms": "1", "num.io.threads": "9", "remote.log.reader.threads": "3", "my.plugin.speed": "x"}
     assert dynamic_problem(given) == ""
     change = [Change("log.cleanup.policy", Operation.APPEND, "compact")]
-    assert alter(BROKER_FAMILY, {}, change).values == {"log.cleanup.policy": "delete,compact"}
-    number = alter(BROKER_FAMILY, {}, [Change("message.max.bytes", Operation.APPEND, "7")])
+    assert alter(broker_family(Config()), {}, change).values == {"log.cleanup.policy": "delete,compact"}
+    number = alter(broker_family(Config()), {}, [Change("message.max.bytes", Operation.APPEND, "7")])
     assert (number.values, number.error) == ({}, E.INVALID_CONFIG)
 
 
@@ -120,13 +121,13 @@ def test_every_dynamic_config_takes_its_own_default():
     ],
 )
 def test_configs_of_groups_have_kafkas_ranges(name, value, is_one):
-    assert (group_config_problem({name: value}) == "") is is_one
-    altered = alter(GROUP_FAMILY, {}, [Change(name, Operation.SET, value)])
+    assert (group_config_problem({name: value}, Config()) == "") is is_one
+    altered = alter(group_family(Config()), {}, [Change(name, Operation.SET, value)])
     assert altered.error == (E.NONE if is_one else E.INVALID_CONFIG)
 
 
 def test_configs_of_a_group_are_described_above_the_brokers():
-    shown = {entry.name: entry for entry in describe_group({"consumer.session.timeout.ms": "50000"})}
+    shown = {entry.name: entry for entry in describe_group(Config(), {"consumer.session.timeout.ms": "50000"})}
     assert len(shown) == 17
     assert shown["consumer.session.timeout.ms"].synonyms == (
         ("consumer.session.timeout.ms", "50000", 8),

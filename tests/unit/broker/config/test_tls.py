@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.broker.config import ConfigError, Kind, describe_broker, from_environment, from_flags, load_config
-from ottla.broker.config.altered import BROKER_FAMILY, Change, Operation, alter
+from ottla.broker.config import Config, ConfigError, Kind, describe_broker, from_environment, from_flags, load_config
+from ottla.broker.config.altered import Change, Operation, alter, broker_family
 from ottla.broker.config.dynamic import in_force
 from ottla.broker.config.listener_options import TLS_OPTIONS, listener_config, of_listener
 
@@ -86,7 +86,8 @@ def test_a_secret_of_a_plugin_is_none_of_ours():
 
 def test_a_keystore_is_changed_for_one_listener_only():
     def alter_values(**values):
-        return alter(BROKER_FAMILY, {}, [Change(name, Operation.SET, value) for name, value in values.items()])
+        changes = [Change(name, Operation.SET, value) for name, value in values.items()]
+        return alter(broker_family(Config()), {}, changes)
 
     given = {"listener.name.inside.ssl.keystore.location": "/new", "listener.name.inside.ssl.key.password": "x"}
     assert alter_values(**given).values == given

@@ -1,5 +1,6 @@
 """A group coordinator on a virtual clock, with its offsets partitions in memory."""
 
+import dataclasses
 import heapq
 import itertools
 from types import SimpleNamespace
@@ -8,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from lab.simulation.charged import ChargedTurns
-from ottla.broker.group.coordinator import GroupCoordinator, JoinAsk
-from ottla.broker.group.members import Caller, Timeouts
+from ottla.broker.config import Config
+from ottla.broker.group.coordinator import GroupCoordinator
+from ottla.broker.group.members import Caller, JoinAsk, Timeouts
 from ottla.broker.log.results import AppendResult
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import assign_offsets, read_header
@@ -134,17 +136,12 @@ class FakeClock:
 class Rig:
     def __init__(self, **config):
         defaults = {
-            "group_initial_rebalance_delay_ms": 0,
-            "group_min_session_timeout_ms": 6_000,
-            "group_max_session_timeout_ms": 1_800_000,
-            "group_max_size": 2**31 - 1,
-            "group_member_max_protocols": 20,
             "group_member_max_metadata_bytes": 1_000,
             "offset_metadata_max_bytes": 10,
             "offsets_retention_minutes": 100,
             "offsets_retention_check_interval_ms": CHECK_MS,
         }
-        self.config = SimpleNamespace(**(defaults | config))
+        self.config = SimpleNamespace(**(dataclasses.asdict(Config()) | defaults | config))
         self.cluster, self.clock, self.bugs = FakeCluster(), FakeClock(), []
         self.drawn = itertools.count(1)
         self.restart()
@@ -212,7 +209,10 @@ class Rig:
         return self.begin(self.groups.sync(caller, protocol, assignments))
 
     def heartbeat(self, reply, instance=None):
-        return self.groups.heartbeat(Caller("g", reply.generation, reply.member_id, instance))
+        asked = self.groups.heartbeat(Caller("g", reply.generation, reply.member_id, instance))
+        with pytest.raises(StopIteration) as done:
+            asked.send(None)
+        return done.value.value
 
     def leave(self, *who):
         (result,) = self.begin(self.groups.leave("g", who))

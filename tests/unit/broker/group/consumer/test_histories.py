@@ -10,11 +10,10 @@ from ottla.broker.group.consumer.decisions import (
     Heartbeat,
     Refusal,
     Settings,
-    TopicInfo,
     decide_heartbeat,
-    decide_leave,
     decide_removal,
 )
+from ottla.broker.group.consumer.topics import TopicInfo
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.consumer_group_records import (
     decode_consumer_group_value,
@@ -108,8 +107,7 @@ class History:
                 client.owned = client.must_own = set()
                 self.beat(client, joins=True)
             case 1 if name in self.group.members:
-                beat = Heartbeat("g", name, -1, None, None, -1, None, None, None, None, "c", "/h")
-                self.follow(to_the_end(decide_leave(self.group, beat, self.topics.get)).records)
+                self.follow(to_the_end(decide_removal(self.group, [self.group.members[name]], self.topics.get)))
                 client.epoch, client.owned, client.must_own = 0, set(), set()
             case 2 if name in self.group.members:
                 self.follow(to_the_end(decide_removal(self.group, [self.group.members[name]], self.topics.get)))

@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.group.consumer.consumer_group import ConsumerGroupState
-from ottla.broker.group.consumer.decisions import Heartbeat, Refusal, Settings, decide_heartbeat
 from ottla.broker.group.log import CoordinatorRecord
 from ottla.broker.group.shard import GroupStore
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupRecordType,
@@ -18,7 +16,6 @@ from ottla.protocol.internal_topics.consumer_group_records import (
     encode_consumer_group_value,
     read_consumer_group_key,
 )
-from ottla.protocol.steps import to_the_end
 
 RECORDED = Path(__file__).parents[4] / "data" / "consumer-groups" / "kafka-4.3.1.txt"
 
@@ -100,16 +97,6 @@ def test_replay_of_kafkas_records_has_the_assignor_the_expression_and_the_classi
     assert mixed["new"].metadata.classic is None
     assert mixed["classic"].metadata.classic.session_timeout_ms == 45_000
     assert [name for name, _ in mixed["classic"].metadata.classic.protocols] == ["range", "roundrobin"]
-
-
-def test_heartbeat_of_a_member_with_a_regular_expression_of_kafka_is_refused(groups):
-    group = groups["watchers"]
-    (member,) = group.members.values()
-    unchanged = (None, None, -1, None, None, None, None)
-    beat = Heartbeat("watchers", member.member_id, member.epoch, *unchanged, "regex", "/127.0.0.1")
-    answer = to_the_end(decide_heartbeat(group, beat, Settings(5_000, 0, 100, ("uniform",)), lambda _: None, 0, True))
-    assert isinstance(answer, Refusal)
-    assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_member_without_the_field_of_classic_members_is_one_without_protocols():

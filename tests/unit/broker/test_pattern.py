@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.api.pattern import AVAILABLE, MAX_MATCH_US, PatternError, compile_pattern
+from ottla.broker.pattern import AVAILABLE, MAX_MATCH_US, PatternError, compile_pattern
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="google-re2 is not installed")
 

@@ -68,7 +68,7 @@ class Pattern:
 def compile_pattern(text: str) -> Pattern:
     """Compile the expression `text`. Raises PatternError if it is invalid."""
     if len(text.encode()) > MAX_BYTES or text.count(r"\p") + text.count(r"\P") > MAX_UNICODE_CLASSES:
-        raise PatternError("the expression is too long")
+        raise PatternError(f"it has more than {MAX_BYTES} bytes or {MAX_UNICODE_CLASSES} Unicode classes")
     readable = _as_re2(text).encode()
     options = re2.Options()
     options.log_errors = False

@@ -1,0 +1,287 @@
+"""Checks of the groups of the consumer protocol: at every step, at each answer, and when all have settled. free
+
+A step is checked by the state that it leaves: owners, epochs, timers. An answer is checked against the state when the
+client reads it: an epoch that it brings is durable, and no other client holds a partition that it gives.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from lab.simulation.membership import GroupPartition, Membership
+from ottla.broker.assembly import Assembly
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
+from ottla.broker.group.consumer.members import LEAVE_STATIC_EPOCH, ConsumerGroupMember, MemberState
+from ottla.broker.group.members import Caller
+from ottla.protocol.internal_topics.consumer_group_records import CurrentAssignment
+
+if TYPE_CHECKING:
+    from lab.simulation.world import World
+
+NO_ERROR: Final = 0
+DEFAULT_ASSIGNOR: Final = "uniform"
+CLOCK_MS: Final = 100.0
+"""How far the time may move within a step: each read of the clock may take a while."""
+
+
+class GroupChecks:
+    """The groups of one run, as they were at the last step, and the memberships of the clients."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._versions: dict[str, tuple[int, int]] = {}
+        self._epochs: dict[str, tuple[int, int]] = {}
+        self._member_epochs: dict[tuple[str, str], int] = {}
+        self._answered: dict[tuple[str, str], int] = {}
+        self._appended: dict[tuple[str, str], tuple[int, int]] = {}
+        self._currents: dict[tuple[str, str], CurrentAssignment] = {}
+        self._end = 0
+
+    # --- lives of the broker
+
+    def began_life(self, assembly: Assembly) -> None:
+        """Watch the commits of a new life, and check its groups once they are loaded."""
+        self._versions.clear()
+        self._currents.clear()
+        offsets: Any = assembly.broker.groups.offsets
+        commit = offsets.commit
+
+        def commit_and_check(caller: Caller, rows: Sequence[CommitRow], *others: Any, **named: Any) -> Any:
+            is_transactional = named.get("producer", others[0] if others else None) is not None
+            refusals = [_commit_problem(assembly, caller, row, is_transactional) for row in rows]
+            errors = commit(caller, rows, *others, **named)
+            accepted = [refusal for refusal, error in zip(refusals, errors, strict=True) if error == NO_ERROR]
+            self._world.violations.extend(f"foreign-commit: {refusal}" for refusal in accepted if refusal)
+            return errors
+
+        offsets.commit = commit_and_check
+
+    def lost_power(self, keeps_answered: bool) -> None:
+        """Forget what may be lost: all epochs, or with `keeps_answered` those that no client knows."""
+        self._epochs.clear()
+        self._appended.clear()
+        self._member_epochs = dict(self._answered) if keeps_answered else {}
+        self._end = 0
+
+    # --- steps
+
+    def check(self, assembly: Assembly) -> Iterator[str]:
+        """Check the groups that have changed since the last step."""
+        error, groups = assembly.broker.groups.list_groups()
+        if error or assembly.broker.groups._manager._loader._work.under_way:
+            return  # they are being loaded, or their timers are being started
+        found: set[str] = set()
+        for metadata in groups:
+            group = metadata.group
+            if not isinstance(group, ConsumerGroup):
+                continue
+            found.add(group.group_id)
+            version = id(group), group.version
+            if self._versions.get(group.group_id) != version:
+                self._versions[group.group_id] = version
+                yield from self._check_group(group)
+        for group_id in self._epochs.keys() - found:
+            yield f"group {group_id} is gone"
+        log = assembly.broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, 0)
+        self._end = 0 if log is None else log.log_end_offset
+
+    def _check_group(self, group: ConsumerGroup) -> Iterator[str]:
+        title = f"group {group.group_id}"
+        before, now = self._epochs.get(group.group_id, (0, 0)), (group.epoch, group.assignment_epoch)
+        if now[0] < before[0] or now[1] < before[1]:
+            yield f"group-epoch: {title} went back from {before} to {now}"
+        if group.assignment_epoch > group.epoch:
+            yield f"group-epoch: {title} has the target assignment of an epoch to come, {now}"
+        self._epochs[group.group_id] = now
+        yield from _check_owners(group)
+        yield from _check_timers(group)
+        for member in group.members.values():
+            yield from self._check_member(group, member)
+        for (group_id, member_id), epoch in [*self._member_epochs.items()]:
+            if group_id == group.group_id and member_id not in group.members and epoch > group.epoch:
+                yield f"member-epoch: {member_id} of {title} had {epoch}, and is gone at {group.epoch}"
+        for instance_id, member_id in group.static_members.items():
+            if member_id not in group.members:
+                yield f"static: {instance_id} of {title} is {member_id}, which is no member"
+
+    def _check_member(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Iterator[str]:
+        key = group.group_id, member.member_id
+        before, now = self._member_epochs.get(key, 0), member.epoch
+        yield from self._check_limit(group, member)
+        if now == LEAVE_STATIC_EPOCH and member.metadata.instance_id is not None:
+            return
+        if now < before:
+            yield f"member-epoch: {member.member_id} of group {group.group_id} went back from {before} to {now}"
+        if not 0 < now <= group.assignment_epoch:
+            yield f"member-epoch: {member} of group {group.group_id} at {group.assignment_epoch}"
+        if now != before:
+            self._appended[key] = now, self._end
+        self._member_epochs[key] = now
+
+    def _check_limit(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Iterator[str]:
+        """Check that a member has its rebalance timeout for each change of what it must give up."""
+        key = group.group_id, member.member_id
+        if self._currents.get(key) == member.current:
+            return
+        self._currents[key] = member.current
+        if member.state is not MemberState.UNREVOKED_PARTITIONS or member.epoch == LEAVE_STATIC_EPOCH:
+            return
+        end_ms, _ = group.rebalances.get(member.member_id, (0.0, 0))
+        if end_ms < self._world.schedule.now_ms + member.metadata.rebalance_timeout_ms - CLOCK_MS:
+            yield f"timers: {member.member_id} of group {group.group_id} must give up its partitions before {end_ms}"
+
+    # --- answers
+
+    def on_heartbeat_answer(self, membership: Membership, new: set[GroupPartition]) -> None:
+        """Check an answer that a client has read; `new` are the partitions that it had not owned."""
+        world, group = self._world, self._group_of(membership.group)
+        if world.lost_power or group is None:
+            return
+        key = membership.group, membership.member_id
+        self._answered[key] = max(membership.epoch, self._answered.get(key, 0))
+        world.violations.extend(self._check_answer(group, membership))
+        member = group.members.get(membership.member_id)
+        if member is None or member.epoch != membership.epoch:
+            return
+        for other in self._memberships():
+            if other is membership or other.group != membership.group or other.is_overtaken:
+                continue
+            both = new & other.owned
+            if both and other.member_id in group.members:
+                world.violations.append(
+                    f"given-twice: {membership.member_id} gets {_show(both)}, which {other.member_id} has not given up"
+                )
+
+    def _check_answer(self, group: ConsumerGroup, membership: Membership) -> Iterator[str]:
+        member, epoch = group.members.get(membership.member_id), membership.epoch
+        title = f"{membership.member_id} of group {membership.group} was answered with epoch {epoch}"
+        if member is not None:
+            if LEAVE_STATIC_EPOCH != member.epoch < epoch:
+                yield f"acknowledged-early: {title}, and has {member.epoch}"
+        elif membership.instance_id not in group.static_members and group.epoch <= epoch:
+            yield f"acknowledged-early: {title}, and is gone at {group.epoch}"
+        at_epoch, offset = self._appended.get((membership.group, membership.member_id), (0, -1))
+        assembly = self._world.assembly
+        log = None if assembly is None else assembly.broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, 0)
+        if log is not None and at_epoch == epoch and log.high_watermark <= offset:
+            yield f"acknowledged-early: {title} at {offset}, and the log is durable up to {log.high_watermark}"
+
+    def _group_of(self, group_id: str) -> ConsumerGroup | None:
+        """Return a loaded group."""
+        assembly = self._world.assembly
+        metadata = None if assembly is None else assembly.broker.groups.describe(group_id)[0]
+        return metadata.group if metadata is not None and isinstance(metadata.group, ConsumerGroup) else None
+
+    def _memberships(self) -> Iterator[Membership]:
+        for process in self._world.processes:
+            found = getattr(process, "member", None)
+            if isinstance(found, Membership):
+                yield found
+
+    # --- rest
+
+    def find_disorder(self, assembly: Assembly) -> Iterator[str]:
+        """Yield what is not as it must be after a quiet time in which all clients have sent heartbeats."""
+        for membership in self._memberships():
+            if membership.process.done:
+                continue
+            group = self._group_of(membership.group)
+            member = None if group is None else group.members.get(membership.member_id)
+            title = f"unsettled: {membership.member_id} of group {membership.group}"
+            if member is None:
+                yield f"{title} is no member"
+            elif (member.epoch, _places(member)) != (membership.epoch, membership.owned):
+                yield f"{title} owns {_show(membership.owned)} in {membership.epoch}, by the broker {member}"
+        for metadata in assembly.broker.groups.list_groups()[1]:
+            if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
+                yield from _check_balance(assembly, metadata.group)
+
+    def find_members_left(self, assembly: Assembly) -> Iterator[str]:
+        """Yield the members whose session has not ended, although no client has sent heartbeats for long."""
+        for metadata in assembly.broker.groups.list_groups()[1]:
+            if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
+                yield f"session: group {metadata.group.group_id} still has {[*metadata.group.members]}"
+
+
+def _check_owners(group: ConsumerGroup) -> Iterator[str]:
+    title = f"of group {group.group_id}"
+    owners: dict[GroupPartition, ConsumerGroupMember] = {}
+    for member in group.members.values():
+        for place in _partitions_of(member):
+            other = owners.setdefault(place, member)
+            if other is not member:
+                yield f"two-owners: {_show([place])} {title} belongs to {other.member_id} and {member.member_id}"
+    for place, member in owners.items():
+        if group.partition_epoch(*place) != member.epoch:
+            yield f"owner: {_show([place])} {title} is free, and {member.member_id} has it"
+
+
+def _check_timers(group: ConsumerGroup) -> Iterator[str]:
+    if group.sessions.keys() != group.members.keys():
+        yield f"timers: group {group.group_id} has sessions of {[*group.sessions]}, and the members {[*group.members]}"
+
+
+def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
+    title = f"unsettled: group {group.group_id}"
+    if group.state is not ConsumerGroupState.STABLE:
+        yield f"{title} is {group.state.value}"
+    topics = assembly.broker.cluster.topics
+    found: Counter[GroupPartition] = Counter()
+    shares: dict[str, Counter[bytes]] = {}
+    for member in group.members.values():
+        wanted = {topics[name].topic_id for name in member.metadata.topic_names if name in topics}
+        places = _places(member)
+        found.update(places)
+        shares[member.member_id] = Counter(topic_id for topic_id, _ in places)
+        if not shares[member.member_id].keys() <= wanted:
+            yield f"{title}: {member.member_id} has partitions of topics to which it is not subscribed"
+    names = {name for member in group.members.values() for name in member.metadata.topic_names if name in topics}
+    everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
+    if found != Counter(everything):
+        yield f"{title} has {_show(found)} of {_show(everything)}"
+    if len({member.metadata.topic_names for member in group.members.values()}) == 1:
+        assignors = {member.metadata.server_assignor or DEFAULT_ASSIGNOR for member in group.members.values()}
+        of_each = [sum(share.values()) for share in shares.values()]
+        if assignors == {"uniform"} and max(of_each) - min(of_each) > 1:
+            yield f"{title} is out of balance: {of_each}"
+        for topic_id in {place[0] for place in everything} if assignors == {"range"} else ():
+            of_each = [share[topic_id] for share in shares.values()]
+            if max(of_each) - min(of_each) > 1:
+                yield f"{title} is out of balance in one topic: {of_each}"
+
+
+def _commit_problem(assembly: Assembly, caller: Caller, row: CommitRow, is_transactional: bool) -> str | None:
+    """Return why a commit must be refused; None if it may be accepted, or if the group is of another protocol."""
+    metadata = assembly.broker.groups.describe(caller.group_id)[0]
+    if metadata is None or not isinstance(metadata.group, ConsumerGroup):
+        return None
+    group = metadata.group
+    title = f"{caller.member_id} of group {caller.group_id} commits {row.topic}-{row.partition} at {caller.generation}"
+    if not caller.is_member and (is_transactional or not group.members):
+        return None
+    member = group.members.get(caller.member_id)
+    if member is None:
+        return f"{title}, and is no member" if group.members or caller.generation >= 0 else None
+    if caller.generation == member.epoch:
+        return None
+    topic = assembly.broker.cluster.topics.get(row.topic)
+    since = None if topic is None else _partitions_of(member).get((topic.topic_id, row.partition))
+    is_owner = since is not None and since <= caller.generation < member.epoch
+    return None if is_owner else f"{title}, and is {member}"
+
+
+def _partitions_of(member: ConsumerGroupMember) -> dict[GroupPartition, int]:
+    """Return the partitions that a member has or must give up, with the epoch at which it got each."""
+    parts = member.current.assigned, member.current.pending_revocation
+    return {(topic_id, index): epochs[index] for part in parts for topic_id, epochs in part.items() for index in epochs}
+
+
+def _places(member: ConsumerGroupMember) -> set[GroupPartition]:
+    """Return the assigned partitions of a member."""
+    return {(topic_id, index) for topic_id, epochs in member.current.assigned.items() for index in epochs}
+
+
+def _show(places: Any) -> str:
+    return ", ".join(f"{topic_id.hex()[:6]}-{index}" for topic_id, index in sorted(places)) or "nothing"

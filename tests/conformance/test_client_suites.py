@@ -1,0 +1,28 @@
+"""The tests of librdkafka and franz-go with consumers of the consumer protocol pass against Ottla.
+
+`client_suites.py` also runs them against Apache Kafka.
+"""
+
+import pytest
+from client_suites import FAILED, OVERRIDES, RUN, TESTS, lacks
+from targets import Ottla
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(7200)]
+FAILING = {
+    "0081_admin:IncrementalAlterConfigs": "sasl.kerberos.min.time.before.relogin is not dynamic",
+    "0109_auto_create_topics": "it needs KAFKA_PATH, and fails against Apache Kafka too",
+}
+
+
+@pytest.mark.parametrize("suite", TESTS)
+def test_suite_of_a_client_passes(suite, tmp_path):
+    if reason := lacks(suite):
+        pytest.skip(reason)
+    broker = Ottla(tmp_path / "ottla", OVERRIDES).start()
+    try:
+        outcomes = {name: outcome for name, outcome, _ in RUN[suite](broker, TESTS[suite], tmp_path)}
+    finally:
+        broker.stop()
+    assert len(outcomes) >= len(TESTS[suite]), f"tests are missing, logs are in {tmp_path}"
+    failed = {name for name, outcome in outcomes.items() if outcome == FAILED}
+    assert failed <= FAILING.keys(), f"logs are in {tmp_path}"
