@@ -14,7 +14,7 @@ from ottla.scan.damage_log import Damage
 from ottla.scan.listing import PartitionLog
 from ottla.scan.storage import hide_secrets
 from ottla.verdict import SOME_BROKERS
-from ottla.wire.address import SCHEME
+from ottla.wire import SCHEME
 
 
 class Tally(NamedTuple):

@@ -16,8 +16,8 @@ from ottla.protocol.requests import codec
 from ottla.protocol.values import ZERO_UUID, TopicPartition
 from ottla.scan.listing import COORDINATORS, PartitionLog, UnreadableDirectory
 from ottla.scan.windows import OffsetWindow
+from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.brokers import Unanswered
 from ottla.wire.cluster import DELETED, EARLIEST, LATEST, Cluster, Topology
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name

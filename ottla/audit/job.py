@@ -8,14 +8,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.audit import command_line
 from ottla.audit.command_line import Arguments
 from ottla.audit.program import COULD_NOT_RUN, show
-from ottla.audit.selection import BadArgument
+from ottla.audit.selection import BadArgument, parse_required
 from ottla.printable import printable
 from ottla.protocol.values import TopicPartition
 
@@ -43,6 +43,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     try:
         form = command_line.output_format(arguments)
         request = request_of(arguments, time.time_ns() // 1_000_000)
+        required = parse_required(arguments.require)
         for warning in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
             _log(warning)
         listed = list_selection(request, _log)
@@ -63,7 +64,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     for warning in command_line.beyond(request.until_offsets, _ends(found)):
         _log(warning)
     _print(found, arguments)
-    if lacking := _lacking(found, arguments.require):
+    if lacking := _lacking(found, required):
         return report_failure(f"--require: {', '.join(lacking)} could not be checked completely")
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
 
@@ -111,13 +112,13 @@ def _print(found: "Audit", arguments: Arguments) -> None:
         show(text.text_report(found, everything=_everything(arguments), colour=colour, width=width))
 
 
-def _lacking(found: "Audit", required: str) -> list[str]:
+def _lacking(found: "Audit", required: Sequence[str]) -> list[str]:
     """Return the required checks that were not made, or saw less than files show."""
     from ottla.audit.source import ALL
 
     source = found.source
     limited = {one.check for one in (*source.not_checked, *source.reduced)}
-    return [name for name in required.split(",") if name and (name in limited or ALL in limited)]
+    return [name for name in required if name in limited or ALL in limited]
 
 
 def _everything(arguments: Arguments) -> bool:

@@ -9,7 +9,6 @@ from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
 from ottla.audit.audited import Audit, Source
 from ottla.audit.checks import history
 from ottla.audit.checks.hanging import Present
-from ottla.audit.cluster import ask_present
 from ottla.audit.copy_tasks import find_copies
 from ottla.audit.listed import Listed
 from ottla.audit.merge import judge
@@ -111,6 +110,8 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
 def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
     """Audit the open transactions of a cluster by its brokers' answers alone: no record is read."""
     assert request.address is not None
+    from ottla.audit.cluster import ask_present
+
     present = ask_present(request.address, [(listed[index].log.topic, listed[index].log.partition) for index in chosen])
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
     facts = {}
@@ -137,6 +138,8 @@ def _ask_present(
     """Ask a cluster's coordinators about what is open; None for directories, and for an audit of an earlier time."""
     if request.address is None or request.as_of:
         return None
+    from ottla.audit.cluster import ask_present
+
     opened = [listed[index].log for index, parts in facts.items() if parts and len(parts[-1].open_rows)]
     return ask_present(request.address, [(log.topic, log.partition) for log in opened])
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.audit.checks import copies
 from ottla.audit.checks.copies import Pair
 from ottla.audit.checks.finding import CHECKS
-from ottla.audit.cluster import list_cluster
 from ottla.audit.listed import Listed
 from ottla.audit.outputs import Tables
 from ottla.audit.selection import (
@@ -38,8 +37,10 @@ from ottla.scan.listing import (
     storage_path,
     topic_patterns,
 )
-from ottla.wire.address import KafkaAddress, is_kafka_address, parse_kafka_address
-from ottla.wire.client_properties import client_options
+from ottla.wire import is_kafka_address
+
+if TYPE_CHECKING:
+    from ottla.wire.address import KafkaAddress
 
 
 class Request(NamedTuple):
@@ -63,7 +64,7 @@ class Request(NamedTuple):
     producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     output: Tables | None = None
     copies: tuple[Pair, ...] = ()
-    address: KafkaAddress | None = None
+    address: "KafkaAddress | None" = None
 
     @property
     def asks_only(self) -> bool:
@@ -95,7 +96,7 @@ def request_of(selection: Selection, now_ms: int) -> Request:
     )
 
 
-def _address_of(directories: Sequence[str], selection: Selection) -> KafkaAddress | None:
+def _address_of(directories: Sequence[str], selection: Selection) -> "KafkaAddress | None":
     """Return the cluster to read, None for directories. Raises BadArgument."""
     addresses = [one for one in directories if is_kafka_address(one)]
     if not addresses:
@@ -106,6 +107,9 @@ def _address_of(directories: Sequence[str], selection: Selection) -> KafkaAddres
         raise BadArgument("an audit reads one cluster, or directories of one cluster: name one kafka:// address alone")
     if selection.since:
         raise BadArgument("--since needs the producer snapshots of a directory, which no broker sends")
+    from ottla.wire.address import parse_kafka_address
+    from ottla.wire.client_properties import client_options
+
     try:
         address = parse_kafka_address(addresses[0])
         client_options(Path(selection.command_config) if selection.command_config else None)
@@ -122,6 +126,8 @@ def list_everything(request: Request) -> list[Listed]:
     Raises UnreadableDirectory, also if two directories are of different clusters.
     """
     if request.address is not None:
+        from ottla.audit.cluster import list_cluster  # and the connection, which directories do not need
+
         copied = {name for pair in request.copies for name in (pair.source, pair.target)}
         return list_cluster(request.address, (*request.topics, *copied) if request.topics else ())
     _check_one_cluster(request.directories)

@@ -44,11 +44,13 @@ class Selection:
     max_bytes_per_second: str = ""
 
 
+# The view `findings` reads no clusters.
+_OF_THE_COMMAND = ("directories", "command_config", "max_bytes_per_second")
 # Options of the view `findings`, with their defaults: `--as-of` is `as.of`. Pairs of `copies` are separated by `;`.
 SPARK_OPTIONS: Final = {
     field.name.replace("_", "."): "" if field.name == _COPIES else str(field.default)
     for field in fields(Selection)
-    if field.name != "directories"
+    if field.name not in _OF_THE_COMMAND
 }
 
 
@@ -61,14 +63,25 @@ def selection_of(directories: tuple[str, ...], given: Mapping[str, str]) -> Sele
 
 def parse_checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
     """Return the names of checks in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
-    names = {name.strip() for name in given.split(",") if name.strip()}
-    if unknown := sorted(names - set(CHECKS)):
-        raise BadArgument(f"--checks: no check {', '.join(unknown)}; the checks are {', '.join(CHECKS)}")
+    names = _names_of_checks(given, "--checks")
     if _COPIES in names and not has_copies:
         raise BadArgument("--checks copies: no topics to compare; name them with --copies INPUT=OUTPUT,key")
     if names and has_copies and _COPIES not in names:
         raise BadArgument(f"--copies: --checks leaves out the check {_COPIES}; add it there")
     return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
+
+
+def parse_required(given: str) -> tuple[str, ...]:
+    """Return the names of checks that must be made completely. Raises BadArgument."""
+    names = _names_of_checks(given, "--require")
+    return tuple(one for one in CHECKS if one in names)
+
+
+def _names_of_checks(given: str, option: str) -> set[str]:
+    names = {name.strip() for name in given.split(",") if name.strip()}
+    if unknown := sorted(names - set(CHECKS)):
+        raise BadArgument(f"{option}: no check {', '.join(unknown)}; the checks are {', '.join(CHECKS)}")
+    return names
 
 
 def parse_expiration_ms(given: str, option: str) -> int:

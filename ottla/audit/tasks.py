@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ottla.protocol.errors import ProtocolError
 from ottla.scan.damage_log import REPORT, Damage, DamageLog
 from ottla.scan.needs import WorkerLacks, check_worker
-from ottla.wire.brokers import Unanswered
+from ottla.wire import Unanswered
 
 if TYPE_CHECKING:
     from ottla.audit.checks.across import Ends, Marker

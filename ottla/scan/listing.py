@@ -28,6 +28,7 @@ from ottla.protocol.java.properties import read_properties
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.log_directory import SEGMENT, describe_below, describe_refusal, is_log_directory
+from ottla.wire import is_kafka_address
 
 if TYPE_CHECKING:
     from ottla.scan.windows import OffsetWindow
@@ -117,7 +118,12 @@ def local_path(given: str) -> str:
 
 
 def storage_path(given: str) -> str:
-    """Return the local path of a plain path or a `file:` URL; return any other URI unchanged."""
+    """Return the local path of a plain path or a `file:` URL; return any other URI of a store unchanged.
+
+    Raises UnreadableDirectory for the address of a cluster.
+    """
+    if is_kafka_address(given):
+        raise UnreadableDirectory(f"{given}: only `ottla audit` reads a cluster; name a log directory here")
     return given if storage.is_remote(given) else local_path(given)
 
 

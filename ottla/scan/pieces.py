@@ -1,12 +1,15 @@
 """Reader of pieces of partitions: of segment files, and of windows of offsets at brokers. shell"""
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.scan.chunks import Chunk, SegmentPiece, SegmentReader
 from ottla.scan.damage_log import DamageLog
-from ottla.scan.windows import OffsetWindow, WindowReader
 
-Piece = SegmentPiece | OffsetWindow
+if TYPE_CHECKING:
+    from ottla.scan.windows import OffsetWindow, WindowReader
+
+Piece: TypeAlias = "SegmentPiece | OffsetWindow"
 
 
 class PieceReader:
@@ -32,6 +35,8 @@ class PieceReader:
         if isinstance(piece, SegmentPiece):
             return self._segment_reader().chunks(piece, next_offset)
         if self._windows is None:
+            from ottla.scan.windows import WindowReader  # and the connection, which readers of files do not need
+
             self._windows = WindowReader(self._log, check_crc=self._check_crc)
         return self._windows.chunks(piece, next_offset)
 

@@ -11,7 +11,7 @@ from ottla.protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE
 from ottla.protocol.compression import READ_LIMIT_BYTES, TooLarge, decompress_into, first_size, larger_size
 from ottla.protocol.errors import ProtocolError
 from ottla.scan import frames, headers
-from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk
+from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, SegmentPiece
 from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
 from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
@@ -20,7 +20,6 @@ from ottla.scan.legacy import convert_message
 from ottla.scan.listing import PartitionLog
 from ottla.scan.pieces import Piece, PieceReader
 from ottla.scan.ranges import LogRange
-from ottla.scan.windows import OffsetWindow
 
 # Without compiled kernels, a record takes as long as this many bytes of small batches.
 _RECORD_COST_BYTES = 256
@@ -210,7 +209,7 @@ class RecordScan:
     def _report(self, piece: Piece, chunk: Chunk, row: Longs, error: ProtocolError) -> None:
         """Log a batch that cannot be read, as too large for TooLarge, else as damage."""
         offset = int(row[headers.BASE_OFFSET])
-        of_offsets = isinstance(piece, OffsetWindow)
+        of_offsets = not isinstance(piece, SegmentPiece)
         start, end = offset, int(row[headers.LAST_OFFSET]) + 1
         if not of_offsets:
             start = chunk.file_position + int(row[headers.POSITION])

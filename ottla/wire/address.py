@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ottla.wire import SCHEME
 from ottla.wire.brokers import Address, parse_address
 from ottla.wire.client_properties import client_options
 from ottla.wire.cluster import Cluster
 
-SCHEME: Final = "kafka://"
 CLIENT_ID: Final = "ottla-audit"
 DEFAULT_TIMEOUT_S: Final = 30.0
 
@@ -31,10 +31,6 @@ class KafkaAddress(NamedTuple):
 
     def __str__(self) -> str:
         return SCHEME + ",".join(f"[{host}]:{at}" if ":" in host else f"{host}:{at}" for host, at in self.bootstrap)
-
-
-def is_kafka_address(text: str) -> bool:
-    return text.startswith(SCHEME)
 
 
 def parse_kafka_address(text: str) -> KafkaAddress:

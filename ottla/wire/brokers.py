@@ -12,16 +12,13 @@ from ottla.protocol.acls import AclOperation, PermissionType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
+from ottla.wire import Unanswered
 from ottla.wire.connection import DEFAULT_CLIENT_ID, BlockingConnection
 from ottla.wire.login import PLAINTEXT, LoginRefused, SecurityOptions
 
 _PLAINTEXT: Final = " (PLAINTEXT was used; for TLS or SASL give --command-config FILE)"
 
 Address = tuple[str, int]
-
-
-class Unanswered(Exception):
-    """No broker answered. The message is one line for the user, with the reason."""
 
 
 def parse_address(text: str) -> Address:

@@ -10,7 +10,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
-from ottla.wire.brokers import Address, Brokers, Unanswered
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Address, Brokers
 from ottla.wire.login import error_name
 
 COORDINATOR_TOPIC: Final = "__transaction_state"

@@ -15,8 +15,9 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import fetched as wire
 from ottla.protocol.requests.fetched import Fetched, fetch_request, read_fetched
+from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.brokers import Address, Unanswered
+from ottla.wire.brokers import Address
 from ottla.wire.cluster import Cluster
 from ottla.wire.login import error_name
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from ottla.protocol.acls import WILDCARD, PatternType, ResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.wire.brokers import Address, Unanswered, acls_request
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Address, acls_request
 from ottla.wire.cluster import Cluster
 from ottla.wire.login import error_name
 

@@ -8,9 +8,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.scan import headers
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.windows import OffsetWindow, WindowReader
-from ottla.wire import partition_stream
+from ottla.wire import Unanswered, partition_stream
 from ottla.wire.address import KafkaAddress
-from ottla.wire.brokers import Unanswered
 from ottla.wire.partition_stream import RecordsGone
 from tests.scan.fetch_stub import TOPIC, TOPIC_ID, FetchStub
 
@@ -32,7 +31,7 @@ def batches_of(count=COUNT):
 
 
 def served(rows, at_once=4):
-    """Return the answers of a broker that has these batches: some from the one that has the offset, the last one cut."""
+    """Return the answers of a broker: some batches, from the one that has the offset on, and the start of another."""
 
     def answer(offset):
         found = [batch for base, batch in rows.items() if base + RECORDS_OF_A_BATCH > offset]

@@ -50,7 +50,8 @@ def top(
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise click.UsageError("the live view needs a terminal; --once prints the present state, and exits")
     from ottla.cli.top.watch import Watch  # imports the codecs, which --help does not need
-    from ottla.wire.brokers import Unanswered, parse_address
+    from ottla.wire import Unanswered
+    from ottla.wire.brokers import parse_address
     from ottla.wire.client_properties import client_options
 
     try:

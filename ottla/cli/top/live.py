@@ -15,7 +15,7 @@ from rich.live import Live
 
 from ottla.cli.top.screen import Screen
 from ottla.cli.top.watch import Watch
-from ottla.wire.brokers import Unanswered
+from ottla.wire import Unanswered
 
 KEYS = {
     b"\x1b[A": "up",

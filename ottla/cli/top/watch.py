@@ -15,7 +15,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
-from ottla.wire.brokers import Address, Unanswered
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Address
 from ottla.wire.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import PLAINTEXT, SecurityOptions, error_name

@@ -102,7 +102,8 @@ def orphans(
 
 def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
     """Run against the cluster and exit with the returned code. Report a request without an answer on stderr."""
-    from ottla.wire.brokers import Unanswered, parse_address
+    from ottla.wire import Unanswered
+    from ottla.wire.brokers import parse_address
     from ottla.wire.client_properties import client_options
     from ottla.wire.cluster import Cluster  # imports the codecs, which --help does not need
 
