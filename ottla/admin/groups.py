@@ -145,7 +145,7 @@ def _protocol(group: ClassicGroup | ConsumerGroup) -> dict[str, Any]:
 def _member(broker: Broker, member: Member | ConsumerGroupMember) -> dict[str, Any]:
     if isinstance(member, Member):
         client_id, epoch = member.client_id, None
-        assignment = decode_assignment(member.assignment, MOST_ASSIGNED)
+        assignment = _decode_assignment(member.assignment, MOST_ASSIGNED)
     else:
         client_id, epoch = member.metadata.client_id, member.epoch
         assignment = _list_partitions(broker, member.current.assigned)
@@ -173,7 +173,7 @@ def _few(assignment: list[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, t
             return
 
 
-def decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
+def _decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return (topic, partitions) for at most `most` topics of a member, with at most `most` partitions each.
 
     The list is empty if the assignment is not in Kafka's format (`ConsumerProtocolAssignment.json`, version 0, with

@@ -1,7 +1,6 @@
 """Read the topics to which the members of a consumer group are subscribed. pure
 
-Source: `ConsumerProtocol`, `ConsumerProtocolSubscription.json` (version 0, with which every later one begins),
-`ClassicGroup.computeSubscribedTopics` of Kafka 4.3.1.
+Source: `ClassicGroup.computeSubscribedTopics` of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +8,7 @@ from itertools import islice
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
+from ottla.protocol.internal_topics.consumer_protocol import read_topics, read_version
 
 
 class Subscriptions:
@@ -48,13 +48,5 @@ class Subscriptions:
 
 
 def _topics(subscription: bytes) -> Iterator[str]:
-    reader = Reader(subscription)
-    if reader.int16() < 0:
-        raise ProtocolError("a subscription of a negative version")
-    count = reader.int32()
-    if count < 0:
-        raise ProtocolError(f"a subscription to {count} topics")
-    for _ in range(count):
-        yield reader.string()
-    user_data_bytes = reader.int32()
-    reader.raw(max(user_data_bytes, 0))  # of its assignor; -1 is null
+    read_version(subscription)
+    yield from read_topics(Reader(subscription, 2))

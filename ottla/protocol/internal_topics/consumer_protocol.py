@@ -7,7 +7,7 @@ Source: `ConsumerProtocol`, `ConsumerProtocolSubscription.json`, `ConsumerProtoc
 higher one is read as 3, and bytes after the last field are ignored) of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -55,10 +55,9 @@ def read_subscription(content: bytes) -> Steps[Subscription]:
     version = read_version(content)
     reader = Reader(content, 2)
     topics = []
-    for _ in range(_read_count(reader, _SMALLEST_NAME)):
-        topics.append(reader.string())
+    for name in read_topics(reader):
+        topics.append(name)
         yield ENTRY_US
-    reader.raw(max(0, reader.int32()))  # data of the assignor; -1 is null
     owned: Partitions = {}
     if version >= 1:
         owned = yield from _read_partitions(reader)
@@ -66,6 +65,16 @@ def read_subscription(content: bytes) -> Steps[Subscription]:
         reader.int32()  # the generation in which the member got them
     rack_id = reader.nullable_string() if version >= LATEST else None
     return Subscription(tuple(topics), owned, rack_id or None)
+
+
+def read_topics(reader: Reader) -> Iterator[str]:
+    """Yield the topics of a subscription after its version, then read past the data of its assignor.
+
+    Each version begins in this way.
+    """
+    for _ in range(_read_count(reader, _SMALLEST_NAME)):
+        yield reader.string()
+    reader.raw(max(0, reader.int32()))  # -1 is null
 
 
 def read_assignment(content: bytes) -> Steps[Assignment]:

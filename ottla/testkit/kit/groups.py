@@ -1,11 +1,12 @@
 """Consumer groups as their coordinator describes them. pure"""
 
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.admin.groups import MOST_ASSIGNED, decode_assignment
-from ottla.broker.group.subscriptions import Subscriptions
 from ottla.printable import printable
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.internal_topics.consumer_protocol import read_assignment, read_subscription
+from ottla.protocol.steps import Steps, to_the_end
 
 STABLE: Final = "Stable"
 DEAD: Final = "Dead"
@@ -13,6 +14,8 @@ DEAD: Final = "Dead"
 CONSUMER: Final = "consumer"
 CLASSIC: Final = "classic"
 _TYPES: Final = {0: CLASSIC, 1: CONSUMER}
+
+T = TypeVar("T")
 
 Partitions = tuple[tuple[str, int], ...]
 """Partitions, as (topic, index)."""
@@ -98,10 +101,19 @@ def _consumer_member(row: Any) -> GroupMember:
 
 
 def _classic_member(row: Any) -> GroupMember:
-    subscribed = Subscriptions([bytes(row.member_metadata)]).topics or ()
-    assigned = _partitions(decode_assignment(bytes(row.member_assignment), MOST_ASSIGNED))
-    topics = tuple(sorted(subscribed))
+    subscription = _read(read_subscription, row.member_metadata)
+    assignment = _read(read_assignment, row.member_assignment)
+    topics = () if subscription is None else tuple(sorted({*subscription.topics}))
+    assigned = () if assignment is None else _partitions(assignment.partitions.items())
     return GroupMember(row.member_id, row.client_id, row.group_instance_id, CLASSIC, -1, topics, "", assigned, assigned)
+
+
+def _read(read: Callable[[bytes], Steps[T]], content: bytes) -> T | None:
+    """Return what a member of a classic group sent or got; None for bytes that are not of Kafka's consumers."""
+    try:
+        return to_the_end(read(bytes(content)))
+    except ProtocolError:
+        return None
 
 
 def _partitions(topics: Iterable[tuple[str, Iterable[int]]]) -> Partitions:
