@@ -148,7 +148,7 @@ class World:
             self.faults.plan(self._active)
             self._arm_next_kill()
             self._work_until(
-                lambda: all(p.done or _has_worked(p) for p in self.processes),
+                lambda: all(p.done or _is_idle(p) for p in self.processes),
                 LONGEST_MS,
             )
             self._rest()
@@ -464,7 +464,7 @@ class World:
         self.violations.append(f"bug: {error!r}")
 
 
-def _has_worked(process: Process) -> bool:
+def _is_idle(process: Process) -> bool:
     """Return whether a client does nothing that the run must wait for."""
     if isinstance(process, GroupClient):
         return process.has_worked

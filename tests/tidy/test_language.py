@@ -43,7 +43,6 @@ LEFT = {
     "ottla/audit/checks": 1,
     "ottla/broker/api": 1,
     "ottla/broker/cluster": 1,
-    "ottla/broker/group": 1,
     "ottla/cli/top": 1,
     "ottla/client": 1,
     "ottla/scan": 1,

@@ -1,7 +1,7 @@
 """A classic consumer group: its members and its rebalances. pure
 
 Every method takes the time as an argument and returns an `Outcome`: replies to waiting members, and the step to log.
-Membership between two generations is in memory only and changes at once. Only `apply_logged` changes the state that the
+Membership between two generations is in memory only and changes at once. Only `apply_step` changes the state that the
 group's last record (`value`) holds, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
 
 Source: `GroupMetadataManager` (classicGroup...), `ClassicGroup` of Kafka 4.3.1.
@@ -299,7 +299,7 @@ class ClassicGroup:
 
     # -- apply a logged step --------------------------------------------------------------------------------------
 
-    def apply_logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
+    def apply_step(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
         """Apply a step whose record was appended to the log, or was refused with `error`.
 
         After an error, an assignment fails its waiting members and the group rebalances; a restarted member must try

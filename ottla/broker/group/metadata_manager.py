@@ -147,7 +147,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
                 log.error(
                     "Group %(group).100s could not be logged: %(error)s", {"group": group.group_id, "error": error.name}
                 )
-        return group.apply_logged(step, error, now)
+        return group.apply_step(step, error, now)
 
     # ---- transactions that have ended
 

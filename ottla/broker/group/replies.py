@@ -58,7 +58,7 @@ class Emptied(NamedTuple):
 
 
 Step = Assigned | Restarted | Emptied
-"""A decision of a group that must be logged first: `record` is the group after it. `ClassicGroup.apply_logged` applies
+"""A decision of a group that must be logged first: `record` is the group after it. `ClassicGroup.apply_step` applies
 it."""
 
 

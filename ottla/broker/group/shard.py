@@ -2,7 +2,7 @@
 
 A shard holds the whole state of its partition, so loading it again replaces one object. `apply` replays a record;
 records that the coordinator logs are applied by it too, with two exceptions. A loaded group applies its own next record
-(`ClassicGroup.apply_logged`), and a new marker ends its transaction (`end_transaction`) without being read back. A
+(`ClassicGroup.apply_step`), and a new marker ends its transaction (`end_transaction`) without being read back. A
 group exists from the first record that names it (also an aborted commit), or from the first request that creates it
 (`obtain`), until its tombstone.
 """

@@ -23,7 +23,7 @@ def at(ms):
 def log_step(made, outcome, error=ErrorCode.NONE, ms=0.0):
     """Return the outcome of an event after its step is logged. The record must equal the state of the group then."""
     step = outcome.step
-    followed = made.apply_logged(step, error, at(ms))
+    followed = made.apply_step(step, error, at(ms))
     if not error:
         assert step.record == made.value()._replace(state_timestamp_ms=step.record.state_timestamp_ms)
     return Outcome(outcome.joined, outcome.synced).add(followed)

@@ -23,7 +23,7 @@ from ottla.protocol.internal_topics.consumer_group_records import (
 )
 from ottla.protocol.steps import to_the_end
 
-SETTINGS = Settings(5_000, 0, 100, ("uniform", "range"))
+SETTINGS = Settings(5_000, 0, 100, ("uniform", "range"), 600_000, 262_144)
 
 
 class Client:

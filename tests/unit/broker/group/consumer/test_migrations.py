@@ -39,7 +39,7 @@ from ottla.protocol.steps import to_the_end
 from tests.subscriptions import assign, parse_assignment, subscribe
 from tests.unit.broker.group.consumer.test_histories import state_of
 
-SETTINGS = Settings(5_000, 0, 100, ("uniform", "range"))
+SETTINGS = Settings(5_000, 0, 100, ("uniform", "range"), 600_000, 262_144)
 BOTH, ROOM = MigrationPolicy.BIDIRECTIONAL, 100
 TOPICS = {"a": TopicInfo(b"a" * 16, 5), "b": TopicInfo(b"b" * 16, 3)}
 NAMES = {topic.topic_id: name for name, topic in TOPICS.items()}
@@ -191,7 +191,7 @@ class History:
         if outcome.step is not None:
             group = self.group
             self.log_batch([(GroupKey("g"), outcome.step.record)])
-            outcome.add(group.apply_logged(outcome.step, E.NONE, self.now))
+            outcome.add(group.apply_step(outcome.step, E.NONE, self.now))
         for client in self.clients:
             if client.name in outcome.joined:
                 client.epoch = outcome.joined[client.name].generation
@@ -295,7 +295,7 @@ def test_large_subscriptions_and_assignments_are_upgraded_in_steps():
     classic.tick(Moment(1_000, 1_000))
     given = [("m", assign(a=list(range(5)) * 4_000))]
     step = classic.sync(classic.members["m"], given).step
-    classic.apply_logged(step, E.NONE, Moment(1_000, 1_000))
+    classic.apply_step(step, E.NONE, Moment(1_000, 1_000))
     beat = Heartbeat("g", "new", 0, None, None, 9_000, ("a",), None, None, {}, "c", "/h")
     steps = decide_group(beat, classic, BOTH, ROOM, TOPICS.get)
     costs = []
