@@ -80,7 +80,7 @@ def _check(broker: Broker, request: Request, body: Any) -> Refusal | None:
     most_bytes = broker.config.group_member_max_metadata_bytes
     if sum(map(len, body.subscribed_topic_names or ())) > most_bytes:
         return _invalid(f"The topic names exceed {most_bytes} characters (group.member.max.metadata.bytes).")
-    served = broker.config.group_consumer_assignors.split(",")
+    served = broker.groups.consumer_groups.assignors
     if body.server_assignor is not None and body.server_assignor not in served:
         return Refusal(
             ErrorCode.UNSUPPORTED_ASSIGNOR,

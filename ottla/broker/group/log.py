@@ -103,9 +103,7 @@ def _encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
     return encode_consumer_group_key(key), encode_consumer_group_value(value)
 
 
-def _batch(
-    records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, producer: ProducerIdAndEpoch | None
-) -> bytearray:
+def _batch(records: EncodedRows, now_ms: int, producer: ProducerIdAndEpoch | None) -> bytearray:
     """Build a batch. The base sequence is 0 with and without a producer, as in Kafka's coordinators."""
     if producer is None and len(records) == 1:
         ((key, value, _),) = records

@@ -63,7 +63,6 @@ class ClassicMemberMetadata(NamedTuple):
 _NO_TAG: Final = ClassicMemberMetadata(0, ())
 """What a value without the tag means: Kafka's default is an empty struct, so that null is written."""
 _NULL: Final = b"\0"
-"""One tagged field, with the tag 0; its length and content follow."""
 _PRESENT: Final = b"\1"
 
 

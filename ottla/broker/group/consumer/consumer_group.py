@@ -367,6 +367,11 @@ def _recount(counts: Counter[str], before: Iterable[str], after: Iterable[str]) 
             del counts[each]
 
 
+def count_epochs(records: Iterable[Record]) -> int:
+    """Return the number of group epochs that records begin."""
+    return sum(isinstance(value, ConsumerGroupMetadata) for _, value in records)
+
+
 def preferred_assignor(members: Iterable[ConsumerGroupMember]) -> str | None:
     """Return the assignor that most of the members name; None if no member names one."""
     votes = Counter(member.metadata.server_assignor for member in members if member.metadata.server_assignor)

@@ -19,7 +19,7 @@ from ottla.broker.group.consumer.classic_members import (
     refuse_join,
     refuse_sync,
 )
-from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup, count_epochs
 from ottla.broker.group.consumer.decisions import (
     Decision,
     Heartbeat,
@@ -53,7 +53,6 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.internal_topics.consumer_group_records import ConsumerGroupMetadata
 from ottla.protocol.internal_topics.consumer_protocol import TYPE
 from ottla.protocol.steps import Steps
 
@@ -85,7 +84,9 @@ class ConsumerGroups:
         self._follow_classic = follow
         self._rebalances = 0
         # What a heartbeat reads, made when the broker's configuration changes; for groups with configs, at first use.
-        self._assignors: tuple[str, ...] = ()
+        self.assignors: tuple[str, ...] = ()
+        self._is_served = True
+        self._policy = MigrationPolicy.BIDIRECTIONAL
         self._timeouts: ConsumerGroupTimeouts
         self._own_timeouts: dict[str, tuple[Mapping[str, str], ConsumerGroupTimeouts]] = {}
         self.configure(config)
@@ -97,15 +98,16 @@ class ConsumerGroups:
     def configure(self, config: Config) -> None:
         """Use this configuration of the broker from now on."""
         self.config = config
-        self._assignors = tuple(config.group_consumer_assignors.split(","))
+        self.assignors = tuple(config.group_consumer_assignors.split(","))
+        self._is_served = "consumer" in config.group_coordinator_rebalance_protocols.split(",")
+        self._policy = MigrationPolicy(config.group_consumer_migration_policy)
         self._timeouts = timeouts_of(config, {})
         self._own_timeouts.clear()
 
     @property
     def is_enabled(self) -> bool:
         """Whether the cluster serves the consumer protocol."""
-        is_served = "consumer" in self.config.group_coordinator_rebalance_protocols.split(",")
-        return is_served and self._cluster.feature(GROUP_FEATURE) >= 1
+        return self._is_served and self._cluster.feature(GROUP_FEATURE) >= 1
 
     @property
     def rebalances(self) -> int:
@@ -115,7 +117,7 @@ class ConsumerGroups:
     @property
     def default_assignor(self) -> str:
         """The assignor of a group whose members name none."""
-        return self._assignors[0]
+        return self.assignors[0]
 
     def stop(self) -> None:
         """Discard the work in progress."""
@@ -230,10 +232,6 @@ class ConsumerGroups:
         topic = self._cluster.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    @property
-    def _policy(self) -> MigrationPolicy:
-        return MigrationPolicy(self.config.group_consumer_migration_policy)
-
     def _can_downgrade(
         self, group: ConsumerGroup, removed: Sequence[ConsumerGroupMember], *, replaces: bool = False
     ) -> bool:
@@ -245,7 +243,7 @@ class ConsumerGroups:
             timeouts.heartbeat_interval_ms,
             timeouts.assignment_interval_ms,
             self.config.group_consumer_max_size,
-            self._assignors,
+            self.assignors,
             self.config.group_consumer_regex_refresh_interval_ms,
             self.config.group_member_max_metadata_bytes,
         )
@@ -305,7 +303,7 @@ class ConsumerGroups:
             encoded = yield from encode_rows(records)
             is_current = begun.group.version == version and begun.is_current(found)
             if is_current and self._is_current(beat.group_id, found):
-                error = self._follow(beat.group_id, decision, records, encoded, topics_version, may_describe)
+                error = self._follow(begun.group, decision, records, encoded, topics_version, may_describe)
                 if error:
                     return Refusal(error, None)
                 if metadata is not None and isinstance(found, ClassicGroup):
@@ -367,7 +365,7 @@ class ConsumerGroups:
             if decision is None or not self._is_current(ask.group_id, group):
                 continue
             if replaced is None or not downgrades:
-                error = self._follow(ask.group_id, decision, decision.records, None, topics_version, None)
+                error = self._follow(group, decision, decision.records, None, topics_version, None)
                 if not error:
                     self._await_sync(metadata, group, decision.member)
             else:
@@ -388,7 +386,7 @@ class ConsumerGroups:
 
     def _follow(
         self,
-        group_id: str,
+        group: ConsumerGroup,
         decision: Decision,
         records: Rows,
         encoded: EncodedRows | None,
@@ -397,21 +395,19 @@ class ConsumerGroups:
     ) -> ErrorCode:
         """Log the records of a decision and apply them. Then set the timers of its member, unless it leaves.
 
-        `encoded` are the same records, if they were encoded in steps before. The session of a static member that leaves
-        for a while goes on from its last heartbeat.
+        `group` is as the decision saw it. `encoded` are the same records, if they were encoded in steps before. The
+        session of a static member that leaves for a while goes on from its last heartbeat.
         """
-        metadata, _ = self._manager.find(group_id)
-        known = metadata.group.members if metadata is not None and isinstance(metadata.group, ConsumerGroup) else {}
-        previous = known.get(decision.member.member_id)
+        previous = group.members.get(decision.member.member_id)
         if records:
-            error = self._manager.log_consumer_group(self._manager.partition_for(group_id), records, encoded)
+            error = self._manager.log_consumer_group(self._manager.partition_for(group.group_id), records, encoded)
             if error:
                 return error
-        metadata, error = self._manager.find(group_id)
+        metadata, error = self._manager.find(group.group_id)
         if metadata is None or not isinstance(metadata.group, ConsumerGroup):
             return error
         if decision.reply.member_epoch >= 0:  # a leave does not compare the topics
-            self._rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in decision.records)
+            self._rebalances += count_epochs(decision.records)
             metadata.group.topics_version = topics_version
             self._start_timers(metadata.group, decision.member, previous)
         self._arm(metadata)

@@ -49,8 +49,8 @@ class Settings(NamedTuple):
     assignment_interval_ms: int
     max_size: int
     assignors: tuple[str, ...]
-    regex_refresh_interval_ms: int = 600_000
-    max_regex_bytes: int = 262_144
+    regex_refresh_interval_ms: int
+    max_regex_bytes: int
 
 
 class Heartbeat(NamedTuple):
@@ -277,12 +277,15 @@ class _Step:
         old, new = self._before.metadata.topic_regex, self.member.metadata.topic_regex
         if not new and not group.regex_subscribers:
             return ()
-        subscribers = group.regex_subscribers.copy()
-        subscribers.subtract((old,) if old else ())
-        subscribers.update((new,) if new else ())
-        regexes = tuple(regex for regex, count in subscribers.items() if count)
+        subscribers = group.regex_subscribers
+        if old != new:
+            subscribers = subscribers.copy()
+            subscribers.subtract((old,) if old else ())
+            subscribers.update((new,) if new else ())
+            subscribers = +subscribers
         interval_ms = self._settings.regex_refresh_interval_ms
-        return regexes if must_resolve(group, regexes, newest_topics, interval_ms, now_ms) else ()
+        is_due = must_resolve(group, subscribers.keys(), newest_topics, interval_ms, now_ms)
+        return tuple(subscribers) if is_due else ()
 
     def update_epoch(self) -> Steps[None]:
         """Begin a group epoch if the subscribed names or their topics have changed."""

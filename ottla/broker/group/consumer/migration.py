@@ -33,6 +33,7 @@ from ottla.protocol.internal_topics.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupKey,
     ConsumerGroupMetadata,
+    ConsumerGroupRecordType,
     CurrentAssignment,
     MemberMetadata,
     TargetAssignment,
@@ -222,8 +223,8 @@ def find_partitions(partitions: consumer_protocol.Partitions, find_topic: FindTo
 def _upgrade_records(
     group_id: str, epoch: int, metadata_hash: int, members: Sequence[ConsumerGroupMember]
 ) -> list[Record]:
-    def add_keys(kind: int) -> Iterable[tuple[ConsumerGroupKey, ConsumerGroupMember]]:
-        return [(ConsumerGroupKey(KINDS(kind), group_id, member.member_id), member) for member in members]
+    def add_keys(kind: ConsumerGroupRecordType) -> Iterable[tuple[ConsumerGroupKey, ConsumerGroupMember]]:
+        return [(ConsumerGroupKey(kind, group_id, member.member_id), member) for member in members]
 
     targets = [
         {topic_id: tuple(indexes) for topic_id, indexes in member.current.assigned.items()} for member in members

@@ -7,7 +7,7 @@ rebalances once.
 Source: `GroupMetadataManager` (`maybeUpdateRegularExpressions`, `handleRegularExpressionsResult`) of Kafka 4.3.1.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Final
 
@@ -57,7 +57,7 @@ def compile_regex(regex: str) -> Pattern:
 
 
 def must_resolve(
-    group: ConsumerGroup, regexes: Collection[str], newest_topics: int, refresh_interval_ms: int, now_ms: int
+    group: ConsumerGroup, regexes: Set[str], newest_topics: int, refresh_interval_ms: int, now_ms: int
 ) -> bool:
     """Return whether the expressions of a group must be resolved: one is not, topics are newer, or time has passed.
 
@@ -72,7 +72,7 @@ def must_resolve(
     if now_ms <= last.timestamp_ms + MIN_REFRESH_MS:
         return False
     return (
-        group.regexes.keys() != set(regexes)
+        group.regexes.keys() != regexes
         or last.metadata_version < newest_topics
         or now_ms > last.timestamp_ms + refresh_interval_ms
     )

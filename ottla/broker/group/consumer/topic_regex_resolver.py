@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import AUTHORIZE_US, LOOKUP_US, PATTERN_BYTE_US, PATTERN_CALL_US
-from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup, count_epochs
 from ottla.broker.group.consumer.decisions import Heartbeat
 from ottla.broker.group.consumer.regular_expressions import (
     LONGEST_NAME,
@@ -30,7 +30,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Activity, Gate, Turns
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.internal_topics.consumer_group_records import ConsumerGroupMetadata, ResolvedRegularExpression
+from ottla.protocol.internal_topics.consumer_group_records import ResolvedRegularExpression
 from ottla.protocol.steps import Steps, Work
 
 log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class TopicRegexResolver:
             error = self._manager.log_consumer_group(metadata.index, records)
             if not error:
                 group.topics_version = topics_version
-                self.rebalances += sum(isinstance(value, ConsumerGroupMetadata) for _, value in records)
+                self.rebalances += count_epochs(records)
             return error
 
 
