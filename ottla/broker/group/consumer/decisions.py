@@ -232,7 +232,7 @@ class _Step:
         self.has_changed = False
         """Whether the subscription of the member has changed."""
         self.must_bump = False
-        """Whether that takes effect now: topics of an expression that is not resolved are not known yet."""
+        """Whether a group epoch must begin now. A change to an expression without known topics begins none."""
         self._left_regexes: Collection[str] = ()
         instance_id = member.metadata.instance_id
         holder = None if instance_id is None else group.static_members.get(instance_id)

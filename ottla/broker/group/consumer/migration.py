@@ -46,7 +46,7 @@ FindName = Callable[[bytes], str | None]
 """Return the name of the topic with this id; None if there is none."""
 Row = tuple[Key, Value | None]
 """A record of a classic or a consumer group; None is a tombstone."""
-_Seen = tuple[int, str | None, tuple[tuple[str, str | None, Timeouts, Protocols, bytes], ...]]
+_Snapshot = tuple[int, str | None, tuple[tuple[str, str | None, Timeouts, Protocols, bytes], ...]]
 
 
 class MigrationPolicy(Enum):
@@ -71,11 +71,11 @@ class Upgrade(NamedTuple):
 
     records: tuple[Row, ...]
     group: ConsumerGroup
-    seen: _Seen | None = None
+    snapshot: _Snapshot | None = None
 
     def is_current(self, found: ClassicGroup | ConsumerGroup | None) -> bool:
         """Return whether a classic group is as it was when the upgrade was decided."""
-        return not isinstance(found, ClassicGroup) or self.seen == _see(found)
+        return not isinstance(found, ClassicGroup) or self.snapshot == _take_snapshot(found)
 
 
 class Downgrade(NamedTuple):
@@ -112,7 +112,7 @@ def decide_group(
     if beat.member_epoch != 0:
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     if found.is_empty:
-        return Upgrade(((GroupKey(group_id), None),), ConsumerGroup(group_id), _see(found))
+        return Upgrade(((GroupKey(group_id), None),), ConsumerGroup(group_id), _take_snapshot(found))
     return (yield from decide_upgrade(found, policy, max_size, find_topic))
 
 
@@ -129,11 +129,11 @@ def decide_upgrade(
     if classic.protocol is None:
         text = f"Classic group {classic.group_id} has no generation yet."
         return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
-    seen = _see(classic)
+    snapshot = _take_snapshot(classic)
     members: list[ConsumerGroupMember] = []
     for member in [*classic.members.values()]:
         try:
-            converted = yield from _convert_member(member, classic.protocol, seen[0], find_topic)
+            converted = yield from _convert_member(member, classic.protocol, snapshot[0], find_topic)
         except ProtocolError:
             return _refuse(classic, "the embedded consumer protocol is malformed")
         if converted is None:
@@ -141,7 +141,7 @@ def decide_upgrade(
         members.append(converted)
     names = {name for member in members for name in member.metadata.topic_names}
     metadata_hash = yield from compute_metadata_hash(names, find_topic)
-    records = _upgrade_records(classic.group_id, seen[0], metadata_hash, members)
+    records = _upgrade_records(classic.group_id, snapshot[0], metadata_hash, members)
     group = ConsumerGroup(classic.group_id)
     for key, value in records:
         try:
@@ -149,7 +149,7 @@ def decide_upgrade(
         except IllegalRecord:
             return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)  # two members have one partition
         yield STATE_RECORD_US
-    return Upgrade(((GroupKey(classic.group_id), None), *records), group, seen)
+    return Upgrade(((GroupKey(classic.group_id), None), *records), group, snapshot)
 
 
 def _find_obstacle(classic: ClassicGroup, policy: MigrationPolicy, max_size: int) -> str | None:
@@ -167,7 +167,7 @@ def _refuse(classic: ClassicGroup, reason: str, advice: str = "") -> Refusal:
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
-def _see(classic: ClassicGroup) -> _Seen:
+def _take_snapshot(classic: ClassicGroup) -> _Snapshot:
     members = (
         (member.member_id, member.group_instance_id, member.timeouts, member.protocols, member.assignment)
         for member in classic.members.values()
