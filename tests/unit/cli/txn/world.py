@@ -50,7 +50,7 @@ class World:
             topics=[SimpleNamespace(topic=name, partitions=[number]) for name, number in places],
         )
 
-    def connect(self, host, port, timeout_s, security):
+    def connect(self, host, port, client_id, timeout_s, security):
         if (host, port) in self.refusals:
             raise self.refusals[host, port]
         (broker,) = [number for number, address in self.brokers.items() if address == (host, port)]
