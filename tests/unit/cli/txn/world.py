@@ -86,9 +86,12 @@ class World:
             absent = 0 if name in present else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not self.may("DESCRIBE", "topic", name):
                 absent, rows = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
-            topics.append(SimpleNamespace(error_code=self.topic_errors.get(name, absent), name=name, partitions=rows))
+            error = self.topic_errors.get(name, absent)
+            topics.append(
+                SimpleNamespace(error_code=error, name=name, topic_id=None, authorized_operations=None, partitions=rows)
+            )
         brokers = [SimpleNamespace(node_id=n, host=host, port=port) for n, (host, port) in self.brokers.items()]
-        return SimpleNamespace(brokers=brokers, topics=topics)
+        return SimpleNamespace(brokers=brokers, cluster_id="c", topics=topics)
 
     def _describe_producers(self, broker, message):
         return SimpleNamespace(
