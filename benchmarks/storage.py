@@ -29,12 +29,12 @@ from ottla.broker.log.parallel_recovery import LogToRecover, recover_in_processe
 from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.side_by_side import processors
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, read_header, seal, write_header
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY
 from ottla.protocol.snapshot import encode_snapshot
 from ottla.protocol.steps import to_the_end
+from ottla.wire.connection import BlockingConnection
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = LogConfig()

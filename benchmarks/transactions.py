@@ -25,10 +25,10 @@ from parts.raw import cpu_s
 from parts.side_by_side import medians_ms, spent, watch_broker
 
 from lab.usage import command_line
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 PIPELINED = 64
 MINUTE_MS = 60_000

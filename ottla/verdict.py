@@ -232,13 +232,17 @@ def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
     return [Remedy("abort it on this partition", shell_line(python)), Remedy("or with Kafka's tool", java)]
 
 
-def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = "HOST:PORT") -> str:
+SOME_BROKERS: Final = "HOST:PORT"
+"""Stands for the bootstrap brokers in a command, if they are not known."""
+
+
+def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = SOME_BROKERS) -> str:
     """Return the command of Kafka's tool that aborts a forgotten transaction in its partition."""
     java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "abort", "--topic", place[0]]
     return shell_line([*java, "--partition", str(place[1]), "--start-offset", str(start_offset)])
 
 
-def why_command(place: TopicPartition, bootstrap: str = "HOST:PORT") -> str:
+def why_command(place: TopicPartition, bootstrap: str = SOME_BROKERS) -> str:
     """Return the command that explains a partition's open transactions with requests to the brokers."""
     return shell_line(["ottla", "txn", "why", place[0], str(place[1]), "-b", bootstrap])
 

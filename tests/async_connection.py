@@ -1,11 +1,11 @@
-"""A raw protocol connection for tests on an event loop, over the core of `ottla.client.connection`."""
+"""A raw protocol connection for tests on an event loop, over the core of `ottla.wire.connection`."""
 
 import asyncio
 from collections import deque
 from typing import Any, Self
 
-from ottla.client.connection import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, Exchange, Versions
 from ottla.protocol.errors import ProtocolError
+from ottla.wire.connection import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, Exchange, Versions
 
 
 class AsyncConnection(asyncio.BufferedProtocol):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
 from ottla.testkit.in_memory.wire import message
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 DIGESTS = Path(__file__).parent / "data" / "corpus.json"

@@ -3,11 +3,11 @@
 import time
 from typing import Any
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 VALUE = b"x" * 100
 NEVER_TIMES_OUT_MS = 900_000

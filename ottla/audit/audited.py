@@ -13,6 +13,8 @@ from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage
 from ottla.scan.listing import PartitionLog
 from ottla.scan.storage import hide_secrets
+from ottla.verdict import SOME_BROKERS
+from ottla.wire import SCHEME
 
 
 class Tally(NamedTuple):
@@ -20,6 +22,26 @@ class Tally(NamedTuple):
 
     transactions: int
     records: int
+
+
+class Limit(NamedTuple):
+    """A check that could not be made completely, and the reason, with its place. `check` may name all checks."""
+
+    check: str
+    reason: str
+
+
+class Source(NamedTuple):
+    """Limits of an audit by its source: checks that were not made, and those that saw less than files show.
+
+    `read_until_ms`: the time of the ends up to which a cluster was read, None for directories. `has_records`: False if
+    only open transactions were asked for.
+    """
+
+    not_checked: tuple[Limit, ...] = ()
+    reduced: tuple[Limit, ...] = ()
+    read_until_ms: int | None = None
+    has_records: bool = True
 
 
 class PartitionAudit(NamedTuple):
@@ -69,11 +91,18 @@ class Audit(NamedTuple):
     model: Model | None
     names: Mapping[int, str]
     ended: Outcome = Outcome()
+    source: Source = Source()
 
     @property
     def title(self) -> str:
         """The directory or directories that were audited, as text."""
         return f"Audit of {', '.join(map(hide_secrets, self.directories))}"
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers of an audited cluster, as commands take them; a placeholder for directories."""
+        (one, *_) = self.directories
+        return one.removeprefix(SCHEME) if one.startswith(SCHEME) else SOME_BROKERS
 
     @property
     def open_transactions(self) -> list[OpenFinding]:

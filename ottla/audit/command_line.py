@@ -30,6 +30,7 @@ class Arguments(Selection):
 
     format: str
     all: bool
+    require: str
     fail_on: Severity
     report: str | None
     output: str | None
@@ -81,7 +82,9 @@ takes_run_on = click.option(
     help="here: threads of this process; spark: Spark jobs; auto: spark under spark-submit, else here.",
 )
 _PARAMETERS = (
-    click.argument("directories", metavar="DIR...", nargs=-1, required=True, shell_complete=complete_folder),
+    click.argument(
+        "directories", metavar="DIR...|kafka://...", nargs=-1, required=True, shell_complete=complete_folder
+    ),
     click.option(
         "--checks",
         metavar="NAMES",
@@ -96,6 +99,25 @@ _PARAMETERS = (
         metavar="TIME|OFFSETS",
         default="",
         help="Audit the log as it was at a time, or up to offsets such as ledger:0:898,ledger:1:12.",
+    ),
+    click.option(
+        "--command-config",
+        metavar="FILE",
+        default="",
+        help="Properties of a Java client, for a cluster with TLS or SASL.",
+    ),
+    click.option(
+        "--max-bytes-per-second",
+        metavar="BYTES",
+        default="",
+        help="Limit of all connections to a cluster together, such as 20M.",
+    ),
+    click.option(
+        "--require",
+        metavar="NAMES",
+        default="",
+        shell_complete=complete_names(CHECKS),
+        help="Exit with 2 if one of these checks could not be made completely.",
     ),
     click.option(
         "--copies",

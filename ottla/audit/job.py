@@ -8,14 +8,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.audit import command_line
 from ottla.audit.command_line import Arguments
 from ottla.audit.program import COULD_NOT_RUN, show
-from ottla.audit.selection import BadArgument
+from ottla.audit.selection import BadArgument, parse_requirement
 from ottla.printable import printable
 from ottla.protocol.values import TopicPartition
 
@@ -43,6 +43,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     try:
         form = command_line.output_format(arguments)
         request = request_of(arguments, time.time_ns() // 1_000_000)
+        required = parse_requirement(arguments.require)
         for warning in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
             _log(warning)
         listed = list_selection(request, _log)
@@ -63,6 +64,8 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     for warning in command_line.beyond(request.until_offsets, _ends(found)):
         _log(warning)
     _print(found, arguments)
+    if lacking := _lacking(found, required):
+        return report_failure(f"--require: {', '.join(lacking)} could not be checked completely")
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
 
 
@@ -93,8 +96,7 @@ def _ends(found: "Audit") -> dict[TopicPartition, int]:
     ends: dict[TopicPartition, int] = {}
     for one in found.partitions:
         place = one.log.topic, one.log.partition
-        last_base = one.log.segments[-1].base_offset if one.log.segments else 0
-        ends[place] = max(one.log_end, last_base, ends.get(place, 0))
+        ends[place] = max(one.log_end, one.log.least_end, ends.get(place, 0))
     return ends
 
 
@@ -108,6 +110,15 @@ def _print(found: "Audit", arguments: Arguments) -> None:
         width = shutil.get_terminal_size().columns if is_terminal else None
         colour = is_terminal and "NO_COLOR" not in os.environ
         show(text.text_report(found, everything=_everything(arguments), colour=colour, width=width))
+
+
+def _lacking(found: "Audit", required: Sequence[str]) -> list[str]:
+    """Return the required checks that were not made, or saw less than files show."""
+    from ottla.audit.source import ALL
+
+    source = found.source
+    limited = {one.check for one in (*source.not_checked, *source.reduced)}
+    return [name for name in required if name in limited or ALL in limited]
 
 
 def _everything(arguments: Arguments) -> bool:

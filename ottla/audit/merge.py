@@ -34,7 +34,8 @@ from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import OpenTransaction, open_of
 
 if TYPE_CHECKING:
-    from ottla.audit.request import Listed, Request
+    from ottla.audit.listed import Listed
+    from ottla.audit.request import Request
 
 # Checks that report anomalies of a walk, with the messages on their kinds.
 _OF_ANOMALIES = {"sequence": sequence.MESSAGES, "zombie": zombie.MESSAGES, "reused": reused.MESSAGES}
@@ -49,10 +50,12 @@ def judge(
     copied: Sequence[Finding],
     ambiguous: AmbiguousEnds,
     changed: Collection[str] = (),
+    present: hanging.Present | None = None,
 ) -> Audit:
     """Return the audit of the partitions in `listed`; `limits` are the offsets at which some were cut.
 
     `changed`: the paths of partitions that changed during the read, so that they may lack markers that others have.
+    `present`: what coordinators answered about open transactions; None if they were not asked.
     """
     found: list[Finding] = [*copied, *ambiguous.findings]
     names = Counter(one.log.name for one in listed.values())
@@ -76,6 +79,7 @@ def judge(
     across_partitions = across.judge(ambiguous.markers, there, known)
     for index, one in listed.items():
         partition = _Partition(request, one, facts[index], known, limits.get(index), ends.of(index), settled_ms(one))
+        partition.present = present
         partition.findings += across_partitions.get(index, [])
         partition.ended_elsewhere = {
             open_one: bool(marker.number & 1)
@@ -150,6 +154,7 @@ class _Partition:
     ) -> None:
         self.findings: list[Finding] = []
         self.ended_elsewhere: Mapping[OpenTransaction, bool] = {}
+        self.present: hanging.Present | None = None
         self._lacking: frozenset[int] = frozenset()
         self._reached = reached
         self._settled_ms = settled_ms
@@ -228,7 +233,7 @@ class _Partition:
         """Check for torn and hanging transactions. A log cut at an offset has no time for the comparison."""
         found = [open_of(row) for row in self._open]
         if self._limit is not None and self._request.until_ms is None:
-            return tuple(hanging.leave_undecided(self._place, one, self._known) for one in found)
+            return tuple(hanging.omit_verdict(self._place, one, self._known) for one in found)
         part = torn.Partition(
             self._place,
             self._log.path,
@@ -264,16 +269,19 @@ class _Partition:
         if self._reached.still_open is not None and (one.producer_id, one.first_offset) not in self._reached.still_open:
             return hanging.behind(self._place, one, self._known)
         elsewhere = self.ended_elsewhere.get(one)
+        if self.present is not None:
+            answered = self.present.of(self._place, one)
+            now_ms = self._request.now_ms
+            return hanging.judge_present(self._place, one, self._known, undone, now_ms, elsewhere, answered)
         return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere, self._settled_ms)
 
     def _known_from_offset(self) -> int:
-        first = self._log.segments[0].base_offset if self._log.segments else 0
         cleaned_below = self._one.cleaned_below
         if cleaned_below is None:
             # If no offset is missing, compaction removed nothing.
             is_whole = not self._totals[events.MISSING_IN_BATCHES] and not any(len(one.gaps) for one in self._parts)
             cleaned_below = 0 if is_whole else NEVER
-        return max(self._log.log_start, first, cleaned_below)
+        return max(self._log.first_offset, self._log.log_start, cleaned_below)
 
     def _anomalies(self) -> None:
         left_out: Counter[int] = Counter()

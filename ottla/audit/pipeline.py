@@ -6,20 +6,24 @@ import numpy as np
 
 from ottla.audit import tasks
 from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
-from ottla.audit.audited import Audit
+from ottla.audit.audited import Audit, Source
 from ottla.audit.checks import history
+from ottla.audit.checks.hanging import Present
 from ottla.audit.copy_tasks import find_copies
+from ottla.audit.listed import Listed
 from ottla.audit.merge import judge
 from ottla.audit.output_tables import clear
 from ottla.audit.rematching import match_again
-from ottla.audit.request import Listed, Request, changed_since, compacted_meanwhile, list_everything
+from ottla.audit.request import Request, changed_since, compacted_meanwhile, list_everything
 from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, run
+from ottla.audit.source import source_of
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
 from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.ranges import cut_partition
+from ottla.verdict import SOME_BROKERS
 
 # A partition is cut for several cores only if it is large enough: cutting reads its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
@@ -54,11 +58,15 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     chosen = [
         index
         for index, log in enumerate(logs)
-        if log.topic != METADATA and (not request.topics or select_topics([log], request.topics))
+        if not listed[index].unread
+        and log.topic != METADATA
+        and (not request.topics or select_topics([log], request.topics))
     ]
     copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
     for topic in sorted(copied_topics - {log.topic for log in logs}):
         raise AuditFailed(f"--copies names {topic}, which does not exist")
+    if request.asks_only:
+        return _audit_open(request, listed, chosen)
     settings = Settings(
         request.checks,
         request.now_ms,
@@ -67,7 +75,8 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
         request.output,
         min(MOST_RECENT, MOST_RECENT_OF_ALL // max(len(chosen), 1)),
     )
-    coordinators = {number: index for (_, number), index in _longest(logs, {history.TOPIC}).items()}
+    longest = _longest(logs, {history.TOPIC}).items()
+    coordinators = {number: index for (_, number), index in longest if not listed[index].unread}
     copied_from = [*_longest(logs, copied_topics).values()]
     needed = sorted({*chosen, *coordinators.values(), *copied_from})
     works = {index: _works(runner, index, listed[index], settings) for index in needed}
@@ -93,7 +102,46 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     every = frozenset(log.path for log in logs)
     changed = changed_since(request, listed) if request.until_ms is None else every
-    return judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed)
+    present = _ask_present(request, listed, facts)
+    found = judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed, present)
+    return _of_source(found, source_of(request, listed, chosen, present))
+
+
+def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
+    """Audit the open transactions of a cluster by its brokers' answers alone: no record is read."""
+    assert request.address is not None
+    from ottla.audit.cluster import ask_present
+
+    present = ask_present(request.address, [(listed[index].log.topic, listed[index].log.partition) for index in chosen])
+    settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
+    facts = {}
+    for index in chosen:
+        one = listed[index]
+        (part,) = cut_partition(index, one.log, 1)
+        opened = [each for each in present.opened if each.place == (one.log.topic, one.log.partition)]
+        facts[index] = [tasks.facts_of_open(Work(part, settings, one.log, ANYWHERE), opened, one.log.least_end)]
+    nothing = history.merge([], {}, {})
+    covered = {index: listed[index] for index in chosen}
+    found = judge(request, covered, facts, nothing, {}, [], AmbiguousEnds(), (), present)
+    return _of_source(found, source_of(request, listed, chosen, present)._replace(has_records=False))
+
+
+def _of_source(found: Audit, source: Source) -> Audit:
+    """Return the audit with its source, whose brokers the commands of its findings name."""
+    named = [one._replace(action=one.action.replace(SOME_BROKERS, found.bootstrap)) for one in found.findings]
+    return found._replace(source=source, findings=named)
+
+
+def _ask_present(
+    request: Request, listed: Sequence[Listed], facts: Mapping[int, Sequence[tasks.RangeFacts]]
+) -> Present | None:
+    """Ask a cluster's coordinators about what is open; None for directories, and for an audit of an earlier time."""
+    if request.address is None or request.as_of:
+        return None
+    from ottla.audit.cluster import ask_present
+
+    opened = [listed[index].log for index, parts in facts.items() if parts and len(parts[-1].open_rows)]
+    return ask_present(request.address, [(log.topic, log.partition) for log in opened])
 
 
 def _with_decisions(one: Work, known: history.History) -> Work:
@@ -115,7 +163,7 @@ def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[Topi
 
 
 def _length(log: PartitionLog) -> tuple[int, int]:
-    return (log.segments[-1].base_offset, log.segments[-1].size_bytes) if log.segments else (0, 0)
+    return log.least_end, log.segments[-1].size_bytes if log.segments else 0
 
 
 def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[Work]:

@@ -14,13 +14,13 @@ from ottla.audit.tasks import RangeFacts
 from ottla.scan import states
 
 if TYPE_CHECKING:
-    from ottla.audit.request import Listed, Request
+    from ottla.audit.listed import Listed
+    from ottla.audit.request import Request
 
 
 def end_of(one: "Listed", parts: Sequence[RangeFacts]) -> int:
     """Return the offset after the last batch. The last segment may be empty: the log continues at its base offset."""
-    base = one.log.segments[-1].base_offset if one.log.segments else 0
-    return max([one.log.log_start, base, *(part.next_offset for part in parts)])
+    return max([one.log.log_start, one.log.least_end, *(part.next_offset for part in parts)])
 
 
 class ReadEnds:

@@ -1,11 +1,13 @@
 """The request for an audit, and the partitions that it covers. shell"""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.audit.checks import copies
 from ottla.audit.checks.copies import Pair
 from ottla.audit.checks.finding import CHECKS
+from ottla.audit.listed import Listed
 from ottla.audit.outputs import Tables
 from ottla.audit.selection import (
     PRODUCER_ID_EXPIRATION_MS,
@@ -15,6 +17,7 @@ from ottla.audit.selection import (
     parse_as_of,
     parse_checks,
     parse_expiration_ms,
+    parse_rate,
     parse_time_ms,
 )
 from ottla.audit.topics import read_topics
@@ -34,6 +37,10 @@ from ottla.scan.listing import (
     storage_path,
     topic_patterns,
 )
+from ottla.wire import is_kafka_address
+
+if TYPE_CHECKING:
+    from ottla.wire.address import KafkaAddress
 
 
 class Request(NamedTuple):
@@ -42,6 +49,7 @@ class Request(NamedTuple):
     `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
     text. `since_ms`: older segments are left out if a snapshot allows it. `output`: the folder of the tables; tasks
     write the table of transactions. `copies`: pairs of topics, one of which has each record of the other.
+    `address`: the cluster whose brokers are asked, instead of directories.
     """
 
     directories: tuple[str, ...]
@@ -56,6 +64,12 @@ class Request(NamedTuple):
     producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     output: Tables | None = None
     copies: tuple[Pair, ...] = ()
+    address: "KafkaAddress | None" = None
+
+    @property
+    def asks_only(self) -> bool:
+        """Whether brokers know all that the checks need, so that no record is read."""
+        return self.address is not None and self.checks == ("hanging",) and not self.as_of
 
 
 def request_of(selection: Selection, now_ms: int) -> Request:
@@ -65,8 +79,9 @@ def request_of(selection: Selection, now_ms: int) -> Request:
         pairs = tuple(copies.parse(one) for one in selection.copies)
     except ValueError as error:
         raise BadArgument(str(error)) from error
+    directories = tuple(dict.fromkeys(selection.directories))
     return Request(
-        tuple(dict.fromkeys(selection.directories)),
+        directories,
         topic_patterns(selection.topics),
         now_ms if until_ms is None else until_ms,
         parse_checks(selection.checks, has_copies=bool(pairs)),
@@ -77,29 +92,44 @@ def request_of(selection: Selection, now_ms: int) -> Request:
         parse_expiration_ms(selection.transactional_id_expiration_ms, "--transactional-id-expiration-ms"),
         parse_expiration_ms(selection.producer_id_expiration_ms, "--producer-id-expiration-ms"),
         copies=pairs,
+        address=_address_of(directories, selection),
     )
 
 
-class Listed(NamedTuple):
-    """A partition of a directory. `cleaned_below`: its first dirty offset, None if not known.
+def _address_of(directories: Sequence[str], selection: Selection) -> "KafkaAddress | None":
+    """Return the cluster to read, None for directories. Raises BadArgument."""
+    addresses = [one for one in directories if is_kafka_address(one)]
+    if not addresses:
+        if selection.command_config:
+            raise BadArgument("--command-config is for clusters: name one, such as kafka://HOST:PORT")
+        return None
+    if len(directories) > 1:
+        raise BadArgument("an audit reads one cluster, or directories of one cluster: name one kafka:// address alone")
+    if selection.since:
+        raise BadArgument("--since needs the producer snapshots of a directory, which no broker sends")
+    from ottla.wire.address import parse_kafka_address
+    from ottla.wire.client_properties import client_options
 
-    `created_ms`: when it was created under this name, -1 without the cluster's metadata.
-    `of_topic`: the number of partitions of its topic, 0 without the metadata.
-    """
-
-    directory: str
-    log: PartitionLog
-    cleaned_below: int | None
-    high_watermark: int
-    created_ms: int = -1
-    of_topic: int = 0
+    try:
+        address = parse_kafka_address(addresses[0])
+        client_options(Path(selection.command_config) if selection.command_config else None)
+        return address._replace(
+            properties=selection.command_config, max_bytes_per_second=parse_rate(selection.max_bytes_per_second)
+        )
+    except ValueError as error:
+        raise BadArgument(str(error)) from None
 
 
 def list_everything(request: Request) -> list[Listed]:
-    """List the partitions of all directories, as far back as `--since` asks.
+    """List the partitions of all directories, as far back as `--since` asks, or of the cluster.
 
     Raises UnreadableDirectory, also if two directories are of different clusters.
     """
+    if request.address is not None:
+        from ottla.audit.cluster import list_cluster  # and the connection, which directories do not need
+
+        copied = {name for pair in request.copies for name in (pair.source, pair.target)}
+        return list_cluster(request.address, (*request.topics, *copied) if request.topics else ())
     _check_one_cluster(request.directories)
     listed = [one for directory in request.directories for one in list_all(directory)]
     if request.since_ms is None:
@@ -163,6 +193,8 @@ def list_all(directory: str) -> list[Listed]:
 def changed_since(request: Request, listed: Iterable[Listed]) -> frozenset[str]:
     """Return the paths of the partitions whose segments have changed since they were listed."""
     listed = list(listed)
+    if request.address is not None:
+        return frozenset(one.log.path for one in listed)  # producers go on while a cluster is read
     try:
         now = {one.log.path: one.log.segments for one in list_everything(request)}
     except (OSError, UnreadableDirectory):
@@ -176,6 +208,8 @@ def changed_since(request: Request, listed: Iterable[Listed]) -> frozenset[str]:
 
 def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:
     """Return `listed` with current first dirty offsets: a broker may have compacted segments after the listing."""
+    if any(one.log.window is not None for one in listed.values()):
+        return dict(listed)
     directories = {one.directory for one in listed.values()}
     now = {each: find_checkpoint(storage.join(storage_path(each), CLEANER_OFFSETS)) or {} for each in directories}
     found = {}

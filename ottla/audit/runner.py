@@ -112,7 +112,7 @@ class ThreadRunner:
 
     def _run(self, function: Callable[[Work], T], works: Sequence[Work], label: str) -> list[T]:
         total = sum(work.part.cost_bytes for work in works)
-        size_mib = sum(piece.end - piece.start for work in works for piece in work.part.pieces) / 2**20
+        size_mib = sum(work.part.size_bytes for work in works) / 2**20
         size = f" of {size_mib:,.0f} MiB" if size_mib >= 1 else ""
         done = 0
         results: list[T] = []

@@ -21,6 +21,9 @@ _FIRST_MS = 100_000_000_000
 _LAST_MS = 253_402_300_799_999
 
 
+_SCALES: Final = {"K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
 class BadArgument(ValueError):
     """An argument that is not valid; the text is one line."""
 
@@ -37,13 +40,17 @@ class Selection:
     copies: tuple[str, ...] = ()
     transactional_id_expiration_ms: str = str(TRANSACTIONAL_ID_EXPIRATION_MS)
     producer_id_expiration_ms: str = str(PRODUCER_ID_EXPIRATION_MS)
+    command_config: str = ""
+    max_bytes_per_second: str = ""
 
 
+# The view `findings` reads no clusters.
+_OF_THE_COMMAND = ("directories", "command_config", "max_bytes_per_second")
 # Options of the view `findings`, with their defaults: `--as-of` is `as.of`. Pairs of `copies` are separated by `;`.
 SPARK_OPTIONS: Final = {
     field.name.replace("_", "."): "" if field.name == _COPIES else str(field.default)
     for field in fields(Selection)
-    if field.name != "directories"
+    if field.name not in _OF_THE_COMMAND
 }
 
 
@@ -56,9 +63,7 @@ def selection_of(directories: tuple[str, ...], given: Mapping[str, str]) -> Sele
 
 def parse_checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
     """Return the names of checks in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
-    names = {name.strip() for name in given.split(",") if name.strip()}
-    if unknown := sorted(names - set(CHECKS)):
-        raise BadArgument(f"--checks: no check {', '.join(unknown)}; the checks are {', '.join(CHECKS)}")
+    names = _names_of_checks(given, "--checks")
     if _COPIES in names and not has_copies:
         raise BadArgument("--checks copies: no topics to compare; name them with --copies INPUT=OUTPUT,key")
     if names and has_copies and _COPIES not in names:
@@ -66,11 +71,34 @@ def parse_checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
     return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
 
 
+def parse_requirement(given: str) -> tuple[str, ...]:
+    """Return the names of checks that must be made completely. Raises BadArgument."""
+    names = _names_of_checks(given, "--require")
+    return tuple(one for one in CHECKS if one in names)
+
+
+def _names_of_checks(given: str, option: str) -> set[str]:
+    names = {name.strip() for name in given.split(",") if name.strip()}
+    if unknown := sorted(names - set(CHECKS)):
+        raise BadArgument(f"{option}: no check {', '.join(unknown)}; the checks are {', '.join(CHECKS)}")
+    return names
+
+
 def parse_expiration_ms(given: str, option: str) -> int:
     """Parse a number of milliseconds above 0. Raises BadArgument."""
     if not _is_number(given) or int(given) == 0:
         raise BadArgument(f"{option}: {given}: not a number of milliseconds above 0")
     return int(given)
+
+
+def parse_rate(given: str) -> int:
+    """Parse bytes per second such as 500000, 500K or 20M; 0, no limit, for an empty text. Raises BadArgument."""
+    if not given:
+        return 0
+    number, scale = (given[:-1], _SCALES[given[-1]]) if given[-1] in _SCALES else (given, 1)
+    if not _is_number(number) or int(number) == 0:
+        raise BadArgument(f"--max-bytes-per-second {given}: not a number of bytes such as 500000, 500K or 20M")
+    return int(number) * scale
 
 
 def parse_time_ms(given: str, option: str) -> int:

@@ -4,13 +4,14 @@ The module imports no library: an executor that lacks one must be able to report
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.protocol.errors import ProtocolError
 from ottla.scan.damage_log import REPORT, Damage, DamageLog
 from ottla.scan.needs import WorkerLacks, check_worker
+from ottla.wire import Unanswered
 
 if TYPE_CHECKING:
     from ottla.audit.checks.across import Ends, Marker
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.scan.records import ReadFilter
     from ottla.scan.states import States
     from ottla.scan.walk import Step, Walk
+    from ottla.verdict import OpenTransaction
 
 # At most this many anomalies and gaps of each range are kept; the others are only counted.
 MOST_ANOMALIES = 1_000
@@ -125,7 +127,7 @@ def task(read: Callable[[Work], Value]) -> Callable[[Work], Result]:
         try:
             check_worker()
             return Result(work.part.partition, work.part.ordinal, read(work))
-        except (OSError, ProtocolError, WorkerLacks) as error:
+        except (OSError, ProtocolError, Unanswered, WorkerLacks) as error:
             return failed_result(work, error)
 
     return run
@@ -167,7 +169,7 @@ def scan(work: Work) -> RangeFacts:
     walked = walk(work, start, log, check_crc=True)
     collector = _Collector(work)
     indexes = None
-    if "index" in work.settings.checks and work.limit is None:
+    if "index" in work.settings.checks and work.limit is None and work.part.segment_pieces:
         indexes = IndexCheck(work.part, start, work.settings.producer_expiration_ms)
     with transactions_of(work.settings.output, work.part, work.names or {}, is_last=work.is_last) as table:
         for step in walked:
@@ -179,6 +181,22 @@ def scan(work: Work) -> RangeFacts:
         if table is not None:
             table.add_open(walked.leaving)
     return collector.result(walked.totals, walked.leaving, log, () if indexes is None else tuple(indexes.findings))
+
+
+def facts_of_open(work: Work, opened: "Sequence[OpenTransaction]", end_offset: int) -> RangeFacts:
+    """Return the facts of a partition whose leader named its open transactions, and whose records are not read."""
+    import numpy as np
+
+    from ottla.scan import events, states
+
+    rows = np.full((len(opened), states.COLUMNS), -1, dtype=np.int64)
+    rows[:, [states.OPEN_RECORDS, states.OPEN_BYTES, states.OPEN_BATCHES, states.FLAGS]] = 0
+    columns = [states.PRODUCER_ID, states.EPOCH, states.FIRST_OFFSET, states.OPEN_EPOCH, states.LAST_TIMESTAMP]
+    for row, one in zip(rows, opened, strict=True):
+        row[columns] = one.producer_id, one.epoch, one.start_offset, one.epoch, one.last_timestamp_ms
+    left = states.States(rows, next_offset=end_offset)
+    totals = np.zeros(events.TOTALS, dtype=np.int64)
+    return _Collector(work).result(totals, left, DamageLog(REPORT), ())
 
 
 @task
@@ -219,9 +237,9 @@ def cut(work: Work) -> int | None:
     import numpy as np
 
     from ottla.scan import headers
-    from ottla.scan.chunks import SegmentReader
+    from ottla.scan.pieces import PieceReader
 
-    reader = SegmentReader(DamageLog(REPORT), check_crc=False)
+    reader = PieceReader(DamageLog(REPORT), check_crc=False)
     assert work.settings.until_ms is not None
     next_offset = 0
     for piece in work.part.pieces:

@@ -95,8 +95,8 @@ def _check_of(
 ) -> tuple[str, Check]:
     """Return the address, file or URL to check, and the function that checks it."""
     if bootstrap is not None:
-        from ottla.cli.brokers import parse_address  # and the client, which is slow to import
-        from ottla.cli.client_properties import client_options
+        from ottla.wire.brokers import parse_address  # and the client, which is slow to import
+        from ottla.wire.client_properties import client_options
 
         try:
             host, port = parse_address(bootstrap)
@@ -146,10 +146,10 @@ def _check_ready_file(path: str, timeout_s: float) -> str | None:
 
 def _check_listener(host: str, port: int, security: Mapping[str, object], timeout_s: float) -> str | None:
     """Return the problem, None if the listener serves. A loading coordinator answers list requests with an error."""
-    from ottla.client.connection import BlockingConnection
     from ottla.protocol.api_keys import ApiKey
     from ottla.protocol.errors import ErrorCode, ProtocolError
     from ottla.protocol.requests import codec
+    from ottla.wire.connection import BlockingConnection
 
     try:
         with BlockingConnection(host, port, timeout_s=timeout_s, security=security) as connection:

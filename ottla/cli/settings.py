@@ -22,7 +22,7 @@ from ottla.broker.config import (
 from ottla.broker.config.listeners import parse_listeners
 from ottla.broker.config.load import FLAG
 from ottla.cli.output import fail
-from ottla.protocol.properties import decode_text
+from ottla.protocol.java.properties import decode_text
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -113,6 +113,10 @@ class Reader:
             raise ProtocolError(f"bytes of length {size} before position {self.position}")
         return self.raw(size)
 
+    def count(self) -> int:
+        """Read the length of an array, or of bytes whose content stays where it is; -1 for null."""
+        return self._length(_INT32)
+
     def nullable_array(self, element: Callable[[], T], min_size: int) -> tuple[T, ...] | None:
         """Read a count and that many `element()`. A count that exceeds the rest at `min_size` bytes each is refused."""
         count = self._length(_INT32)

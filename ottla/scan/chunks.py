@@ -50,6 +50,10 @@ class SegmentPiece(NamedTuple):
     recovery_point: int
 
     @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+    @property
     def offset_limit(self) -> int:
         """The first offset after the segment: it spans 2^31, because its indexes hold int32 offsets from its base."""
         return self.base_offset + 2**31
@@ -65,6 +69,15 @@ class Chunk(NamedTuple):
     rows: Longs
     file_position: int
     is_legacy: bool = False
+
+
+def first_bad_crc(view: memoryview, rows: Longs) -> int:
+    """Return the index of the first batch whose CRC is wrong, or the number of batches."""
+    columns = rows[:, [headers.POSITION, headers.SIZE, headers.CRC]].tolist()
+    for index, (position, size, crc) in enumerate(columns):
+        if crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) != crc:
+            return index
+    return len(columns)
 
 
 class SegmentReader:
@@ -144,7 +157,7 @@ class SegmentReader:
         while self._base + at < piece.end:
             count, stopped, why, after = headers.walk_headers(*self._arguments(piece, at, next_offset))
             rows = self._rows[:count]
-            broken = self._first_bad_crc(rows) if self._check_crc else count
+            broken = first_bad_crc(self._buffer.data, rows) if self._check_crc else count
             if broken:
                 yield Chunk(self._buffer, rows[:broken], self._base)
                 next_offset = int(rows[broken - 1, headers.LAST_OFFSET]) + 1
@@ -216,14 +229,6 @@ class SegmentReader:
         self._filled = filled
         self._look_ahead(piece.end - self._base - filled)
         return 0
-
-    def _first_bad_crc(self, rows: Longs) -> int:
-        view = self._buffer.data
-        columns = rows[:, [headers.POSITION, headers.SIZE, headers.CRC]].tolist()
-        for index, (position, size, crc) in enumerate(columns):
-            if crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) != crc:
-                return index
-        return len(columns)
 
     def _skip(self, piece: SegmentPiece, at: int, next_offset: int, reason: str, *, own_end: int | None = None) -> int:
         """Log the damage at `at`, empty the buffer and return the buffer position to continue at.

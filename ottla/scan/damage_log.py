@@ -11,7 +11,8 @@ REMEDY = 'option("on.damage", "report") reads what is sound'
 class Damage(NamedTuple):
     """Bytes [position, end_position) of a segment file that cannot be read, and the reason.
 
-    `is_too_large`: the batch exceeds a limit of Ottla's. It may be sound.
+    `is_too_large`: the batch exceeds a limit of Ottla's. It may be sound. `of_offsets`: the positions are offsets of
+    records, because they came from a broker.
     """
 
     path: str
@@ -19,9 +20,11 @@ class Damage(NamedTuple):
     end_position: int
     reason: str
     is_too_large: bool = False
+    of_offsets: bool = False
 
     def __str__(self) -> str:
-        return f"{self.path}: position {self.position} to {self.end_position}: {self.reason}"
+        unit = "offset" if self.of_offsets else "position"
+        return f"{self.path}: {unit} {self.position} to {self.end_position}: {self.reason}"
 
 
 class DamagedSegment(Exception):

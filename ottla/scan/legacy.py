@@ -28,6 +28,7 @@ class Walked(NamedTuple):
     cut: bool = False
     wrong: str | None = None
     end: int | None = None
+    is_legacy: bool = False
 
 
 def walk_messages(

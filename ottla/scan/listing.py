@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes, urlparse
 
 from ottla.printable import first_names
@@ -24,10 +24,14 @@ from ottla.protocol.checkpoints import (
     parse_directory_name,
 )
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.log_directory import SEGMENT, describe_below, describe_refusal, is_log_directory
+from ottla.wire import is_kafka_address
+
+if TYPE_CHECKING:
+    from ottla.scan.windows import OffsetWindow
 
 COORDINATORS = "__transaction_state"
 
@@ -61,7 +65,10 @@ class SegmentFile(NamedTuple):
 
 
 class PartitionLog(NamedTuple):
-    """Partition directory. Consumers read from `log_start` on. All batches below `recovery_point` were flushed."""
+    """Partition directory. Consumers read from `log_start` on. All batches below `recovery_point` were flushed.
+
+    `window`: the records at brokers, for a partition of a cluster; it has no files, and `path` is for people.
+    """
 
     topic: str
     partition: int
@@ -70,6 +77,21 @@ class PartitionLog(NamedTuple):
     recovery_point: int
     segments: tuple[SegmentFile, ...]
     snapshots: tuple[str, ...]
+    window: "OffsetWindow | None" = None
+
+    @property
+    def first_offset(self) -> int:
+        """The offset at which the batches begin, as far as the listing shows it."""
+        if self.window is not None:
+            return self.window.first_offset
+        return self.segments[0].base_offset if self.segments else self.log_start
+
+    @property
+    def least_end(self) -> int:
+        """An offset at which the log ends, or later: its last segment may have no batch."""
+        if self.window is not None:
+            return self.window.end_offset
+        return self.segments[-1].base_offset if self.segments else 0
 
     @property
     def name(self) -> str:
@@ -77,6 +99,8 @@ class PartitionLog(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
+        if self.window is not None:
+            return self.window.size_bytes
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
@@ -94,7 +118,12 @@ def local_path(given: str) -> str:
 
 
 def storage_path(given: str) -> str:
-    """Return the local path of a plain path or a `file:` URL; return any other URI unchanged."""
+    """Return the local path of a plain path or a `file:` URL; return any other URI of a store unchanged.
+
+    Raises UnreadableDirectory for the address of a cluster.
+    """
+    if is_kafka_address(given):
+        raise UnreadableDirectory(f"{given}: only `ottla audit` reads a cluster; name a log directory here")
     return given if storage.is_remote(given) else local_path(given)
 
 

@@ -26,7 +26,7 @@ NO_OFFSET = 2**63 - 1
 
 def narrowed_range(part: "LogRange", read_filter: "ReadFilter") -> "LogRange":
     """Return `part` with its pieces cut to the positions that contain the offsets of the filter."""
-    return part._replace(pieces=tuple(_narrowed_piece(piece, read_filter) for piece in part.pieces))
+    return part._replace(pieces=tuple(_narrowed_piece(piece, read_filter) for piece in part.segment_pieces))
 
 
 def _narrowed_piece(piece: "SegmentPiece", read_filter: "ReadFilter") -> "SegmentPiece":

@@ -23,7 +23,7 @@ def entering(log: PartitionLog) -> States:
     The snapshot at the first segment has them. Without it, the newest snapshot has the open transactions that began
     below the first segment and have no marker after it. No other file has a transaction that is wholly below it.
     """
-    first = log.segments[0].base_offset if log.segments else log.log_start
+    first = log.first_offset
     at_first = [path for path in log.snapshots if snapshot_offset(path) == first]
     if at_first and (entries := read_snapshot(at_first[0])) is not None:
         return states.from_snapshot(_drop_compacted_txns(log, entries, first), first)
@@ -61,9 +61,8 @@ def _is_compacted(log: PartitionLog) -> bool:
 
 def merge_partition(log: PartitionLog, ranges: Sequence[RangeFates]) -> PartitionFates:
     """Return the fates of a whole partition from its scanned ranges, in order."""
-    log_end = log.segments[-1].base_offset if log.segments else 0
     leaving = ranges[-1].leaving if ranges else entering(log)
-    return merge_ranges(ranges, leaving, log.log_start, log_end)
+    return merge_ranges(ranges, leaving, log.log_start, log.least_end)
 
 
 def scan_partition(log: PartitionLog, *, on_damage: str, check_crc: bool) -> PartitionFates:

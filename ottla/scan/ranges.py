@@ -16,6 +16,7 @@ from ottla.scan import ahead, storage
 from ottla.scan.chunks import SegmentPiece
 from ottla.scan.index_files import batch_positions
 from ottla.scan.listing import PartitionLog, SegmentFile
+from ottla.scan.pieces import Piece
 
 MIB = 1024 * 1024
 # A task costs a Python worker about 50 ms of CPU, a file a fraction of a millisecond.
@@ -31,11 +32,20 @@ class LogRange(NamedTuple):
     topic: str
     number: int
     log_start: int
-    pieces: tuple[SegmentPiece, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def segment_pieces(self) -> tuple[SegmentPiece, ...]:
+        """The pieces of a partition of a directory; none of a cluster's."""
+        return tuple(piece for piece in self.pieces if isinstance(piece, SegmentPiece))
 
     @property
     def cost_bytes(self) -> int:
-        return sum(piece.end - piece.start + FILE_COST_BYTES for piece in self.pieces)
+        return self.size_bytes + FILE_COST_BYTES * len(self.pieces)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.size_bytes for piece in self.pieces)
 
 
 def plan_tasks(
@@ -59,7 +69,10 @@ def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[LogR
 
 
 def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[LogRange]:
-    """Yield the ranges of several partitions, in order; a range's `partition` is its index in `logs`."""
+    """Yield the ranges of several partitions, in order; a range's `partition` is its index in `logs`.
+
+    A window at brokers is one range: each part of it would cost its bytes twice.
+    """
 
     def cut(one: tuple[PartitionLog, SegmentFile]) -> list[SegmentPiece]:
         return cut_segment(one[1], target_bytes, one[0].recovery_point)
@@ -69,17 +82,20 @@ def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[
     is_remote = any(storage.is_remote(log.path) for log in logs)
     pieces = iter(ahead.each(cut, segments) if is_remote else map(cut, segments))
     for index, log in enumerate(logs):
-        yield from _join_pieces(index, log, [next(pieces) for _ in log.segments], target_bytes)
+        if log.window is not None:
+            yield LogRange(index, 0, log.topic, log.partition, log.log_start, (log.window,))
+        else:
+            yield from _join_pieces(index, log, [next(pieces) for _ in log.segments], target_bytes)
 
 
 def _join_pieces(
     index: int, log: PartitionLog, segments: Sequence[Sequence[SegmentPiece]], target_bytes: int
 ) -> list[LogRange]:
-    groups: list[list[SegmentPiece]] = [[]]
+    groups: list[list[Piece]] = [[]]
     room = target_bytes
     for pieces in segments:
         for piece in pieces:
-            size = piece.end - piece.start
+            size = piece.size_bytes
             if groups[-1] and size > room:
                 groups.append([])
                 room = target_bytes

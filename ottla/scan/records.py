@@ -11,13 +11,14 @@ from ottla.protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE
 from ottla.protocol.compression import READ_LIMIT_BYTES, TooLarge, decompress_into, first_size, larger_size
 from ottla.protocol.errors import ProtocolError
 from ottla.scan import frames, headers
-from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, SegmentPiece, SegmentReader
+from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, SegmentPiece
 from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
 from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.fates import PartitionFates
 from ottla.scan.legacy import convert_message
 from ottla.scan.listing import PartitionLog
+from ottla.scan.pieces import Piece, PieceReader
 from ottla.scan.ranges import LogRange
 
 # Without compiled kernels, a record takes as long as this many bytes of small batches.
@@ -92,9 +93,7 @@ class ReadFilter(NamedTuple):
 EVERYTHING = ReadFilter()
 
 
-def read_by_the_walk(
-    piece: SegmentPiece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...], log: DamageLog
-) -> Longs:
+def read_by_the_walk(piece: Piece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...], log: DamageLog) -> Longs:
     """Return the rows whose fates are known, and report the damage that hides the others."""
     for damage in unread:
         positions = chunk.file_position + rows[:, headers.POSITION]
@@ -111,7 +110,7 @@ class RecordScan:
 
     def __init__(self, schema: pa.Schema, log: DamageLog) -> None:
         self._log = log
-        self._reader = SegmentReader(log, check_crc=True)
+        self._reader = PieceReader(log, check_crc=True)
         self._columns = ColumnBuilder(schema)
         self._selected = headers.header_rows(ROWS_PER_CHUNK)
         self._sections: Longs = np.empty((ROWS_PER_CHUNK, 2), dtype=np.int64)
@@ -135,7 +134,7 @@ class RecordScan:
             yield from self._columns.take()
 
     def _decode(
-        self, piece: SegmentPiece, chunk: Chunk, visible: Visibility, read_filter: ReadFilter
+        self, piece: Piece, chunk: Chunk, visible: Visibility, read_filter: ReadFilter
     ) -> Iterator[pa.RecordBatch]:
         """Decode the matching batches of a chunk. Consecutive batches without compression are decoded together."""
         rows = chunk.rows if read_filter.takes_all else read_filter.rows(chunk.rows)
@@ -156,7 +155,7 @@ class RecordScan:
                 yield from self._gather(piece, chunk, chunk.buffer, *batches, visible)
 
     def _decompress(
-        self, piece: SegmentPiece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
+        self, piece: Piece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decompress batch by batch into the scratch buffer. Decode its content once it fills a record batch."""
         view = chunk.buffer.data
@@ -178,7 +177,7 @@ class RecordScan:
                 self._scratch.clear()
 
     def _decode_old_messages(
-        self, piece: SegmentPiece, chunk: Chunk, rows: Longs, visible: Visibility
+        self, piece: Piece, chunk: Chunk, rows: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decode messages of magic 0 and 1 as the batches that they are converted to."""
         for row in rows:
@@ -193,7 +192,7 @@ class RecordScan:
             yield from self._gather(piece, chunk, payload, new.reshape(1, -1), section, visible)
 
     def _gather(
-        self, piece: SegmentPiece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
+        self, piece: Piece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decode batches into the columns. A malformed batch is damage, and decoding continues after it."""
         done = 0
@@ -207,14 +206,16 @@ class RecordScan:
                 self._report(piece, chunk, rows[done], ProtocolError("the records do not parse"))
                 done += 1
 
-    def _report(self, piece: SegmentPiece, chunk: Chunk, row: Longs, error: ProtocolError) -> None:
+    def _report(self, piece: Piece, chunk: Chunk, row: Longs, error: ProtocolError) -> None:
         """Log a batch that cannot be read, as too large for TooLarge, else as damage."""
-        position = chunk.file_position + int(row[headers.POSITION])
-        offset = row[headers.BASE_OFFSET]
-        end = position + int(row[headers.SIZE])
-        self._log.add(
-            Damage(piece.path, position, end, f"{error} (batch at offset {offset})", isinstance(error, TooLarge))
-        )
+        offset = int(row[headers.BASE_OFFSET])
+        of_offsets = not isinstance(piece, SegmentPiece)
+        start, end = offset, int(row[headers.LAST_OFFSET]) + 1
+        if not of_offsets:
+            start = chunk.file_position + int(row[headers.POSITION])
+            end = start + int(row[headers.SIZE])
+        reason = f"{error} (batch at offset {offset})"
+        self._log.add(Damage(piece.path, start, end, reason, isinstance(error, TooLarge), of_offsets))
 
 
 class _Scratch:

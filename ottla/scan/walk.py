@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ottla.scan import headers
-from ottla.scan.chunks import SegmentPiece, SegmentReader
+from ottla.scan.chunks import SegmentPiece
 from ottla.scan.compiled.kernels import Bytes, Longs
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.events import Follower
 from ottla.scan.fates import ABORTED_COLUMNS, RangeFates, aborted_of
+from ottla.scan.pieces import Piece, PieceReader
 from ottla.scan.ranges import LogRange
 from ottla.scan.states import DEFAULT_EXPIRATION_MS, States
 
@@ -24,13 +25,19 @@ class Step(NamedTuple):
     The arrays of a step are valid until the next step.
     """
 
-    piece: SegmentPiece
+    piece: Piece
     buffer: Bytes
     file_position: int
     rows: Longs
     ended: Longs
     anomalies: Longs
     gaps: Longs
+
+    @property
+    def segment(self) -> SegmentPiece:
+        """The piece of a step over files."""
+        assert isinstance(self.piece, SegmentPiece)
+        return self.piece
 
 
 class Walk:
@@ -52,7 +59,7 @@ class Walk:
         """
         self._part = part
         self._limit = limit
-        self._reader = SegmentReader(log, check_crc=check_crc)
+        self._reader = PieceReader(log, check_crc=check_crc)
         has_sequences = part.topic not in _WRITTEN_BY_COORDINATORS
         self._follower = Follower(entering, part.log_start, expiration_ms, has_sequences=has_sequences)
 

@@ -42,7 +42,7 @@ def _bytes_below(log: PartitionLog, segment: SegmentFile, end: int, on_damage: s
 
     reader = SegmentReader(DamageLog(on_damage), check_crc=False)
     for part in cut_partition(0, log._replace(segments=(segment,)), segment.size_bytes + 1):
-        for piece in narrowed_range(part, ReadFilter(first_offset=end)).pieces:
+        for piece in narrowed_range(part, ReadFilter(first_offset=end)).segment_pieces:
             for chunk in reader.chunks(piece):
                 reaching = chunk.rows[chunk.rows[:, headers.LAST_OFFSET] >= end]
                 if len(reaching):

@@ -52,11 +52,12 @@ class ExportArguments:
 @click.command(context_settings=_SETTINGS, epilog=command_line.EPILOG)
 @command_line.takes_arguments
 def audit(**given: Any) -> None:
-    """Audit data directories, in place.
+    """Audit data directories in place, or a cluster over the wire.
 
     Check that everything in log directories was written exactly once. The broker may be running. DIR is a log directory
-    of Ottla or Apache Kafka, and may be a URI such as s3://BUCKET/FOLDER. Several must be of one cluster. Times are
-    ISO 8601 (UTC without a time zone), or milliseconds since 1970.
+    of Ottla or Apache Kafka, and may be a URI such as s3://BUCKET/FOLDER. Several must be of one cluster. With
+    kafka://HOST:PORT,... the brokers send the same records, and are asked what they hold open now; nothing is written.
+    Times are ISO 8601 (UTC without a time zone), or milliseconds since 1970.
 
     Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
     """

@@ -200,7 +200,7 @@ def _write_range(export: Export, planned: "PlannedRange") -> int:
     from ottla.spark_jobs.views.planning import log_damage
 
     part = planned.part
-    first = part.pieces[0]
+    first = part.segment_pieces[0]
     name = f"part-{first.base_offset:020d}-{first.start}.parquet"
     path = export.folder.below(f"topic={part.topic}", f"partition={part.number}", name)
     rows = 0

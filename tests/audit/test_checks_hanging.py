@@ -262,7 +262,7 @@ def test_action_is_the_command_that_ends_it():
 
 
 def test_log_that_was_cut_at_an_offset_is_left_undecided():
-    finding = hanging.leave_undecided(("ledger", 2), FOUND, known(ONGOING))
+    finding = hanging.omit_verdict(("ledger", 2), FOUND, known(ONGOING))
     assert (finding.verdict, finding.is_hanging, finding.transactional_id) == (Verdict.THEN, False, "order-1")
 
 

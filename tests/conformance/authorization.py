@@ -3,10 +3,10 @@
 import time
 import uuid
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.wire import message
+from ottla.wire.connection import BlockingConnection
 from tests.authorization.grants import SUPER_USERS, entries_of
 from tests.authorization.guarded_broker import fill_ids, furnish
 from tests.timeout import EVENT_TIMEOUT_S

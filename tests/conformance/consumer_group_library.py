@@ -22,9 +22,9 @@ from consumer_group_walks import SCRIPTS as WALKS
 from group_requests import TIMEOUT_S, part, request
 from targets import ApacheKafka
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.wire.connection import BlockingConnection
 
 SCRIPTS = {
     script.__name__: script

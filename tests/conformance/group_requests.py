@@ -6,7 +6,6 @@ Member ids are drawn by the broker: the transcript calls them m1, m2, ... in the
 import re
 import time
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
@@ -19,6 +18,7 @@ from ottla.protocol.internal_topics.offsets_records import (
 )
 from ottla.protocol.records import iter_records
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 OFFSETS = "__consumer_offsets"
 TIMEOUT_S = 20

@@ -2,11 +2,11 @@
 
 import time
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 READY_S = 60.0
 FOREIGN_PRODUCER_ID = 7_000_000

@@ -8,10 +8,10 @@ import time
 
 from group_requests import TIMEOUT_S, part, request
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
+from ottla.wire.connection import BlockingConnection
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER = 2, 4

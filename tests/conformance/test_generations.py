@@ -7,10 +7,10 @@ import pytest
 from clients import eventually, start_client
 from targets import Ottla
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
 SAFE_DOWNGRADE, UPGRADE = 2, 1

@@ -9,9 +9,9 @@ from kafka.structs import OffsetAndMetadata
 from targets import ApacheKafkaFromFile, OttlaFromFile, free_port
 from test_graduation import EVENT_TIMEOUT_S, graduate
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 NODE = 7
 COUNT = 12

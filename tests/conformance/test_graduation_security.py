@@ -13,10 +13,10 @@ from kafka.net.sasl.scram import ScramClient
 from targets import ApacheKafkaFromFile, OttlaFromFile, free_port, tool_output
 from test_graduation import EVENT_TIMEOUT_S, graduate
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 NODE = 1
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"

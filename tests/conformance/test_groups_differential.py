@@ -7,8 +7,8 @@ from group_end_scripts import SCRIPTS as END_SCRIPTS
 from group_requests import TIMEOUT_S, GroupRequests, part, request
 from group_scripts import SCRIPTS, offsets_named_three_times
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
+from ottla.wire.connection import BlockingConnection
 
 TOPIC = "groups-differential"
 

@@ -19,11 +19,11 @@ from clients import start_client
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from open_transactions import Client
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.thread_broker import ThreadBroker
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"

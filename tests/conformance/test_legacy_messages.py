@@ -14,11 +14,11 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from targets import ApacheKafka, Ottla, tool_output
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.compression import GZIP, LZ4, SNAPPY
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.legacy_messages import KINDS, WITHOUT_OLD_LZ4, Expected, legacy_log, message, wrapper
 
 TOPICS = {"old": KINDS, "old-python": WITHOUT_OLD_LZ4}

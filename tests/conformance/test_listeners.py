@@ -6,9 +6,9 @@ import time
 import pytest
 from targets import ApacheKafka, Ottla, free_port
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 NAMES = ("INSIDE", "OUTSIDE", "HIDDEN", "CONTROLLER")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.properties import parse_properties
+from ottla.protocol.java.properties import parse_properties
 
 PIECES = [
     *("a", "b1", "é", "=", ":", " ", "\t", "\f", "\n", "\r", "\r\n", "\\", "\\\n", "\\\r\n", "#", "!"),

@@ -7,12 +7,12 @@ import pytest
 from targets import ApacheKafka, Ottla
 from test_graduation import GraduatedKafka, graduate
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.wire import message
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 pytestmark = [pytest.mark.conformance, pytest.mark.maven]

@@ -253,7 +253,7 @@ def brokers(tmp_path_factory):
 def states(request, brokers, monkeypatch):
     """The one that is overdue is so at once: without the time in which a coordinator looks at it."""
     monkeypatch.setattr("ottla.verdict.OVERDUE_AFTER_MS", 0)
-    monkeypatch.setattr("ottla.cli.txn.cluster.OVERDUE_AFTER_MS", 0)
+    monkeypatch.setattr("ottla.wire.cluster.OVERDUE_AFTER_MS", 0)
     states = brokers(request.param)
     states.client.until(lambda: states.standing(SUPER, "overdue")[0] == "overdue")
     return states
@@ -284,7 +284,7 @@ def test_verdicts_depend_on_the_rights_of_the_user(states, user):
 @pytest.mark.parametrize("states", BROKERS, indirect=True)
 def test_a_transaction_shortly_past_its_timeout_is_in_time(states, monkeypatch):
     monkeypatch.setattr("ottla.verdict.OVERDUE_AFTER_MS", LONG_MS)
-    monkeypatch.setattr("ottla.cli.txn.cluster.OVERDUE_AFTER_MS", LONG_MS)
+    monkeypatch.setattr("ottla.wire.cluster.OVERDUE_AFTER_MS", LONG_MS)
     standing, said = states.standing(SUPER, "overdue")
     assert standing == "in time" and "abort --topic" not in said
 

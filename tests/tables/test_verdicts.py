@@ -5,7 +5,6 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli import brokers
 from ottla.cli.main import main
 from ottla.protocol.acls import PatternType
 from ottla.verdict import (
@@ -18,6 +17,7 @@ from ottla.verdict import (
     judge,
     remedies,
 )
+from ottla.wire import brokers
 from tests.tables.rows import row, rows
 from tests.unit.cli.txn.world import LEDGER, Partition, World, now_ms
 

@@ -40,7 +40,6 @@ LEFT = {
     "benchmarks": 1,
     "lab/crash": 1,
     "lab/simulation": 3,
-    "ottla/audit/checks": 1,
     "ottla/broker/api": 1,
     "ottla/broker/cluster": 1,
     "ottla/cli/top": 1,

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.checkpoints import CLEAN_SHUTDOWN
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.wire import message
+from ottla.wire.connection import BlockingConnection
 from parts import populate, processes, raw
 from parts.others.attacks import Attack, names, now_ms, ready
 from parts.others.stage import Stage, open_stage

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.wire import message
+from ottla.wire.connection import BlockingConnection
 from parts import processes, raw
 from parts.others import hostile
 from parts.others.hostile import Talk

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from parts import raw
 from parts.processes import Broker
 from parts.side_by_side import each_ms

@@ -9,12 +9,12 @@ import time
 from itertools import pairwise
 from struct import Struct
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import seal
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from parts import raw
 from parts.processes import Broker
 

@@ -110,6 +110,25 @@ class OpenFinding(NamedTuple):
         return "nothing to do"
 
 
+class Present(NamedTuple):
+    """The transactions that partitions hold open now, and the coordinators' verdicts by place and first offset.
+
+    `gaps`: the questions without an answer.
+    """
+
+    opened: tuple[verdict.OpenTransaction, ...] = ()
+    verdicts: Mapping[tuple[TopicPartition, int], verdict.Verdict] = {}
+    gaps: tuple[str, ...] = ()
+
+    def of(self, place: TopicPartition, found: OpenTransaction) -> verdict.Verdict:
+        """Return the verdict on a transaction that was open when its partition was read."""
+        if (place, found.first_offset) in self.verdicts:
+            return self.verdicts[place, found.first_offset]
+        if self.gaps:
+            return verdict.Verdict(Standing.UNKNOWN, "; ".join(self.gaps))
+        return verdict.Verdict(Standing.ENDING, "it ended while the partition was read")
+
+
 def judge(
     place: TopicPartition,
     found: OpenTransaction,
@@ -119,7 +138,7 @@ def judge(
     elsewhere: bool | None = None,
     settled_ms: int = NEVER,
 ) -> OpenFinding:
-    """Return the verdict on an open transaction.
+    """Return the verdict on an open transaction by the coordinators' records.
 
     `undone`: decisions that lack their marker here, by producer id. `elsewhere`: whether other partitions of the
     transaction have a commit; None if they have no marker either. `settled_ms`: a transaction that began later gets no
@@ -146,16 +165,49 @@ def judge(
     )
     if is_held and doubts:
         return one._replace(verdict=Verdict.UNVERIFIABLE, reason="; ".join(doubts))
-    decision = undone.get(found.producer_id)
-    if decision is not None and not is_held and decision[history.EPOCH] >= found.producer_epoch:
-        return one._replace(verdict=Verdict.DECIDED, decided=KINDS[decision[history.KIND]])
-    if elsewhere is not None and not is_held:
-        return one._replace(verdict=Verdict.DECIDED, decided=KINDS[elsewhere])
+    if not is_held and (decided := _find_decision(found, undone, elsewhere)):
+        return one._replace(verdict=Verdict.DECIDED, decided=decided)
     if one.verdict in (Verdict.FORGOTTEN, Verdict.DECIDED) and settled_ms != NEVER:
         moved_ms = max(found.start_ms, -1 if value is None else value.last_update_ms)
         if found.start_ms <= 0 or moved_ms > settled_ms:
             return one._replace(verdict=Verdict.UNVERIFIABLE, decided=None, reason=CHANGED)
     return one
+
+
+def judge_present(
+    place: TopicPartition,
+    found: OpenTransaction,
+    known: History,
+    undone: Mapping[int, Longs],
+    now_ms: int,
+    elsewhere: bool | None,
+    answered: verdict.Verdict,
+) -> OpenFinding:
+    """Return the verdict on an open transaction by what the coordinators answered about it."""
+    holder = answered.known
+    is_held = holder is not None and not answered.standing.is_abandoned
+    start_ms = holder.start_ms if holder is not None and is_held and holder.start_ms > 0 else found.start_ms
+    one = OpenFinding(
+        *place,
+        holder.transactional_id if holder is not None else known.name_of(found.producer_id),
+        *found[:4],
+        now_ms - start_ms if start_ms > 0 else None,
+        holder.timeout_ms if holder is not None else None,
+        Verdict.UNVERIFIABLE if answered.standing is Standing.UNKNOWN else Verdict(answered.standing),
+        "COMMIT" if answered.standing is Standing.DECIDED else None,
+        answered.reason,
+    )
+    if answered.standing.is_abandoned and (decided := _find_decision(found, undone, elsewhere)):
+        return one._replace(verdict=Verdict.DECIDED, decided=decided)
+    return one
+
+
+def _find_decision(found: OpenTransaction, undone: Mapping[int, Longs], elsewhere: bool | None) -> str | None:
+    """Return the decision whose marker is missing here, by the coordinator's log or by other partitions; else None."""
+    decision = undone.get(found.producer_id)
+    if decision is not None and decision[history.EPOCH] >= found.producer_epoch:
+        return KINDS[decision[history.KIND]]
+    return None if elsewhere is None else KINDS[elsewhere]
 
 
 def find_undone(found: OpenTransaction, decision: Longs, last_marker_ms: int) -> Mapping[int, Longs]:
@@ -179,7 +231,7 @@ def known_transaction(transactional_id: str, value: TransactionValue) -> KnownTr
     )
 
 
-def leave_undecided(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
+def omit_verdict(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
     """Return the verdict on an open transaction of a log that was cut at an offset."""
     name = known.name_of(found.producer_id)
     return OpenFinding(*place, name, *found[:4], None, None, Verdict.THEN)
@@ -187,7 +239,7 @@ def leave_undecided(place: TopicPartition, found: OpenTransaction, known: Histor
 
 def behind(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
     """Return the verdict on an open transaction of a replica if it ended in a longer replica."""
-    return leave_undecided(place, found, known)._replace(verdict=Verdict.BEHIND)
+    return omit_verdict(place, found, known)._replace(verdict=Verdict.BEHIND)
 
 
 def findings(checked: Iterable[OpenFinding]) -> list[Finding]:
@@ -212,7 +264,9 @@ _AHEAD: Final = (
 def _finding(one: OpenFinding, severity: Severity, message: str, action: str) -> Finding:
     name = name_producer(one.transactional_id, one.producer_id, one.producer_epoch)
     is_known = one.age_ms is not None and one.age_ms >= 0
-    held = f"{count(one.records, 'record')} open" + (f" for {duration(one.age_ms)}" if is_known else "")
+    held = (f"{count(one.records, 'record')} open" if one.records else "open") + (
+        f" for {duration(one.age_ms)}" if is_known else ""
+    )
     return Finding(
         "hanging",
         severity,

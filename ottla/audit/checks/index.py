@@ -56,8 +56,8 @@ class IndexCheck:
 
     def add(self, step: Step, walked: Walk) -> None:
         """Compare the entries on the batches of `step`, the last step of the walk."""
-        if step.piece is not self._piece:
-            self._open(step.piece)
+        if step.segment is not self._piece:
+            self._open(step.segment)
         if len(step.rows) == 0:
             return
         first = int(step.rows[0, headers.BASE_OFFSET])
@@ -70,7 +70,7 @@ class IndexCheck:
         self._compare_offsets(step, ends)
         self._compare_times(step)
         self._compare_entries(step)
-        if int(ends[-1]) >= step.piece.end:
+        if int(ends[-1]) >= step.segment.end:
             self._end_piece(step, walked)
 
     def _open(self, piece: SegmentPiece) -> None:
@@ -119,13 +119,13 @@ class IndexCheck:
             entry_at = (int(low) + index) * 8
             if not hits[index]:
                 text = f"the entry for offset {offset} names position {position}, where no batch starts"
-                self._add(step.piece, ".index", "error", offset, None, entry_at, text)
+                self._add(step.segment, ".index", "error", offset, None, entry_at, text)
             elif not int(batch[headers.BASE_OFFSET]) <= offset or self._skips(step, int(at[index]), offset):
                 text = (
                     f"the entry for position {position} says offset {offset}, the batch there ends at "
                     f"{batch[headers.LAST_OFFSET]}"
                 )
-                self._add(step.piece, ".index", "error", offset, None, entry_at, text)
+                self._add(step.segment, ".index", "error", offset, None, entry_at, text)
 
     def _skips(self, step: Step, row: int, offset: int) -> bool:
         """Return whether a look-up above `offset` would start too late, or no batch from `row` on ends at `offset`.
@@ -150,8 +150,8 @@ class IndexCheck:
             offset, stamp = mine[index].tolist()
             row = int(at[index])
             text = f"the entry for offset {offset} says {stamp}, the largest timestamp up to there is {so_far[row]}"
-            self._add(step.piece, ".timeindex", "error", offset, None, (int(low) + index) * 12, text)
-        if not step.piece.is_last and len(entries) and not self._times.fault:
+            self._add(step.segment, ".timeindex", "error", offset, None, (int(low) + index) * 12, text)
+        if not step.segment.is_last and len(entries) and not self._times.fault:
             self._compare_largest(step, int(entries[-1, 1]), stamps)
 
     def _compare_largest(self, step: Step, largest: int, stamps: Longs) -> None:
@@ -160,7 +160,7 @@ class IndexCheck:
         if len(later):
             offset = int(step.rows[later[0], headers.LAST_OFFSET])
             text = f"the last entry says {largest}, but the batch at offset {offset} has {stamps[later[0]]}"
-            self._add(step.piece, ".timeindex", "error", offset, None, None, text)
+            self._add(step.segment, ".timeindex", "error", offset, None, None, text)
 
     def _compare_entries(self, step: Step) -> None:
         """Compare entries with the ABORT markers that ended a transaction, one to one, in order."""
@@ -176,17 +176,17 @@ class IndexCheck:
             marker, first = row[events.ENDED_MARKER_OFFSET], row[events.ENDED_FIRST_OFFSET]
             entry = mine.pop(marker, None)
             if entry is not None:
-                self._compare_entry(step.piece, row, entry, places[marker])
+                self._compare_entry(step.segment, row, entry, places[marker])
             elif first >= self._part.log_start and not (self._aborted.fault and marker > _last(entries)):
                 text = f"the transaction aborted at offset {marker} (first offset {first}) has no entry"
                 # Ottla writes the entries of the active segment with a flush; a start rebuilds the later entries.
-                is_due = not step.piece.is_last or marker < max(step.piece.recovery_point, _last(entries))
+                is_due = not step.segment.is_last or marker < max(step.segment.recovery_point, _last(entries))
                 severity: Severity = "error" if is_due else "info"
                 text += "" if is_due else " yet; it is written with the next flush"
-                self._add(step.piece, ".txnindex", severity, marker, row[events.ENDED_PRODUCER_ID], None, text)
+                self._add(step.segment, ".txnindex", severity, marker, row[events.ENDED_PRODUCER_ID], None, text)
         for marker, producer_id, _, _ in mine.values():
             text = f"an entry for the abort at offset {marker}, where the log has no ABORT marker"
-            self._add(step.piece, ".txnindex", "error", marker, producer_id, places[marker], text)
+            self._add(step.segment, ".txnindex", "error", marker, producer_id, places[marker], text)
 
     def _compare_entry(self, piece: SegmentPiece, row: list[int], entry: list[int], at: int) -> None:
         marker, producer_id, first, stable = entry
@@ -212,7 +212,7 @@ class IndexCheck:
         return stored < self._first_offset or self._holes
 
     def _end_piece(self, step: Step, walked: Walk) -> None:
-        piece = step.piece
+        piece = step.segment
         if piece.end != piece.file_bytes:
             return
         left = self._aborted.rows[self._aborted_at :]
@@ -305,7 +305,7 @@ class IndexCheck:
 
 def _files_of(part: LogRange) -> Iterator[str]:
     """Yield the files that a check of `part` reads, in about its order: a segment's files, then the next snapshot."""
-    for piece, following in pairwise([*part.pieces, None]):
+    for piece, following in pairwise([*part.segment_pieces, None]):
         assert piece is not None
         for suffix in (".index", ".timeindex", ".txnindex"):
             yield storage.with_suffix(piece.path, suffix)

@@ -9,7 +9,7 @@ from ottla.audit.checks.once import phrases
 from ottla.audit.checks.words import count
 from ottla.audit.report import charts, open_now, timeline
 from ottla.audit.report.page import anchor, element, page, table
-from ottla.audit.report.text import internal_words, size_words, split_action, split_internal, verdict
+from ottla.audit.report.text import internal_words, limits, size_words, split_action, split_internal, verdict
 from ottla.printable import html_text as escape
 from ottla.protocol.batch import COMMIT
 from ottla.protocol.times import duration, utc
@@ -85,6 +85,7 @@ class _Report:
             *phrases(audit.ended),
             count(open_now.waiting(audit).transactions, "open transaction"),
         ]
+        limited = [element("p", escape(line), class_="soft") for line in limits(audit, self._everything)]
         chips = "".join(element("li", escape(fact)) for fact in facts)
         when = f"{utc(audit.now_ms)}; checks: {', '.join(audit.checks)}"
         if audit.as_of:
@@ -93,6 +94,7 @@ class _Report:
             element("h1", escape(audit.title))
             + element("p", escape(text), class_=f"verdict {worst}")
             + element("p", escape(when), class_="soft")
+            + "".join(limited)
             + element("ul", chips, class_="chips")
         )
 

@@ -9,9 +9,25 @@ from ottla.audit.report import open_now
 
 
 def lines(audit: Audit) -> str:
-    """Return one JSON object per line: the findings, then the open transactions that are no findings."""
+    """Return one JSON object per line: the findings, the open transactions that are no findings, the limits."""
     opened = (json.dumps(one, ensure_ascii=False) for one in open_now.json_lines(audit))
-    return "".join(f"{line}\n" for line in (*(one.line() for one in audit.findings), *opened))
+    return "".join(f"{line}\n" for line in (*(one.line() for one in audit.findings), *opened, *_source(audit)))
+
+
+def _source(audit: Audit) -> Iterator[str]:
+    """Yield a line about the source, if it shows less than a directory does."""
+    source = audit.source
+    if source.read_until_ms is not None:
+        yield json.dumps(
+            {
+                "source": ",".join(audit.directories),
+                "read_until_ms": source.read_until_ms,
+                "read_until": {one.name: one.log_end for one in audit.partitions},
+                "not_checked": [one._asdict() for one in source.not_checked],
+                "reduced": [one._asdict() for one in source.reduced],
+            },
+            ensure_ascii=False,
+        )
 
 
 def partition_rows(audit: Audit) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,7 @@ class OpenRow(NamedTuple):
     open: OpenFinding
     since_ms: int | None
     withheld: int
+    bootstrap: str
 
     @property
     def since(self) -> str:
@@ -32,7 +33,7 @@ class OpenRow(NamedTuple):
     @property
     def command(self) -> str:
         """A command line that asks the brokers for the transaction that blocks this partition."""
-        return why_command((self.open.topic, self.open.partition))
+        return why_command((self.open.topic, self.open.partition), self.bootstrap)
 
 
 class Waiting(NamedTuple):
@@ -47,7 +48,7 @@ class Waiting(NamedTuple):
 def open_rows(audit: Audit) -> list[OpenRow]:
     """Return a row for each open transaction and partition, in the order of the partitions and offsets."""
     counted = {id(one) for one in audit.longest}
-    return [row for one in audit.partitions for row in _rows(one, audit.now_ms, id(one) in counted)]
+    return [row for one in audit.partitions for row in _rows(one, audit, id(one) in counted)]
 
 
 def waiting(audit: Audit) -> Waiting:
@@ -91,12 +92,12 @@ def json_lines(audit: Audit) -> Iterator[dict[str, Any]]:
         yield {**found.as_json(), "since_ms": row.since_ms, "withheld": row.withheld}
 
 
-def _rows(one: PartitionAudit, now_ms: int, is_counted: bool) -> Iterator[OpenRow]:
+def _rows(one: PartitionAudit, audit: Audit, is_counted: bool) -> Iterator[OpenRow]:
     found = sorted(one.open_transactions, key=lambda each: each.first_offset)
     starts = [max(each.first_offset, one.log_start) for each in found]
     for each, start, following in zip(found, starts, [*starts, one.log_end][1:], strict=True):
-        since_ms = None if each.age_ms is None else now_ms - each.age_ms
-        yield OpenRow(each, since_ms, following - start if is_counted and _is_open(each) else 0)
+        since_ms = None if each.age_ms is None else audit.now_ms - each.age_ms
+        yield OpenRow(each, since_ms, following - start if is_counted and _is_open(each) else 0, audit.bootstrap)
 
 
 def _is_open(one: OpenFinding) -> bool:

@@ -43,12 +43,30 @@ def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | No
     reported = [one for one in audit.findings if everything or one.is_at_least("warning")]
     if reported:
         parts.append(_findings(reported, style, prose))
+    parts.append(style(DIM, _limits(audit, everything, prose)))
     if len(reported) < len(audit.findings):
         notes = Counter(one.check for one in audit.findings if not one.is_at_least("warning"))
         parts.append(style(DIM, _wrap(_notes(notes), prose)))
     if everything and audit.model is not None and "shape" in audit.checks:
         parts.append(chart(audit.model, style))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _limits(audit: Audit, everything: bool, width: int) -> str:
+    lines = limits(audit, everything)
+    return "\n".join(_wrap(line, width) for line in lines)
+
+
+def limits(audit: Audit, everything: bool) -> list[str]:
+    """Return lines on what the audit could not see at its source, without internal topics if not `everything`."""
+    source = audit.source
+    lines = [f"Read until {utc(source.read_until_ms)}."] if source.read_until_ms is not None else []
+    for words, found in (("Not checked", source.not_checked), ("Checked in part", source.reduced)):
+        shown = [one for one in found if everything or not one.reason.startswith("__")]
+        lines += [f"{words}: {one.check}: {one.reason}" for one in shown[:_MOST_SHOWN]]
+        if len(shown) > _MOST_SHOWN:
+            lines.append(f"{words}: {len(shown) - _MOST_SHOWN:,} more; --format json has all")
+    return lines
 
 
 def chart(model: Model, style: Style) -> str:
@@ -64,19 +82,17 @@ def chart(model: Model, style: Style) -> str:
 def _title(audit: Audit, style: Style, width: int) -> str:
     size = sum(one.log.size_bytes for one in audit.partitions)
     batches = sum(one.batches for one in audit.partitions)
-    moment = utc(audit.now_ms)
-    facts = f"{moment}, {count(len(audit.partitions), 'partition')}, {size_words(size)}, "
-    facts += ", ".join([count(batches, "batch", "batches"), *phrases(audit.ended)])
-    if audit.as_of:
-        facts += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
-    return f"{style(BOLD, printable(audit.title))}\n{style(DIM, _wrap(facts, width, ''))}"
+    facts = [utc(audit.now_ms), count(len(audit.partitions), "partition"), size_words(size)]
+    facts += [count(batches, "batch", "batches"), *phrases(audit.ended)] if audit.source.has_records else []
+    then = f"; as of {audit.as_of}: what a read_committed consumer would have seen then" if audit.as_of else ""
+    return f"{style(BOLD, printable(audit.title))}\n{style(DIM, _wrap(', '.join(facts) + then, width, ''))}"
 
 
 def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
     """Return the audit in one sentence, and its severity. "waiting": nothing is wrong, but transactions are open."""
     wrong = audit.at_least("warning")
     if not wrong:
-        if not any(one.batches for one in audit.partitions):
+        if audit.source.has_records and not any(one.batches for one in audit.partitions):
             then = f" as of {audit.as_of}" if audit.as_of else ""
             return f"Nothing to check: no batch in {count(len(audit.partitions), 'partition')}{then}.", "clean"
         return _without_findings(audit)

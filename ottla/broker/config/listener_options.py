@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
-from ottla.broker.config.jaas import parse_jaas
 from ottla.broker.config.option import LISTENER, MECHANISM, Kind, Option
+from ottla.protocol.java.jaas import parse_jaas
 
 LISTENER_PREFIX: Final = "listener.name."
 MODULES: Final = {

@@ -20,7 +20,7 @@ from ottla.broker.config.option import HIDDEN, ConfigError, Option, Origin, Sett
 from ottla.broker.config.sasl import sasl_settings
 from ottla.broker.config.unknown import known_to_kafka, may_be_secret, suggestion
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.properties import parse_properties
+from ottla.protocol.java.properties import parse_properties
 
 FLAG: Final = "flag"
 ENVIRONMENT: Final = "environment"

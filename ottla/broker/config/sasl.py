@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.broker.config.broker import Config
-from ottla.broker.config.jaas import LoginModule, parse_jaas, parse_jaas_file
 from ottla.broker.config.listener_options import JAAS, MODULES, listener_config
 from ottla.broker.config.oauth import oauth_problem
+from ottla.protocol.java.jaas import LoginModule, parse_jaas, parse_jaas_file
 
 _PACKAGES: Final = "org.apache.kafka.common.security."
 _ENTRY: Final = "KafkaServer"

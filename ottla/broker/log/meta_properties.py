@@ -11,7 +11,7 @@ from ottla.broker.config.option import DEFAULT
 from ottla.broker.ports.disk import Disk
 from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 
 _log = getLogger(__name__)
 

@@ -60,7 +60,7 @@ def why(
     from ottla.cli.acl.entries import entries_of_cluster, entries_of_directory
     from ottla.cli.acl.question import parse_question
     from ottla.cli.acl.why import explain, show
-    from ottla.cli.brokers import Unanswered
+    from ottla.wire import Unanswered
 
     try:
         question = parse_question(principal, operation, resource, host)

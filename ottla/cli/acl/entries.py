@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.cli.acl.question import Question
-from ottla.cli.brokers import Brokers, Unanswered, acls_request, parse_address
-from ottla.cli.client_properties import client_options
-from ottla.client.login import error_name
 from ottla.protocol.acls import PatternType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Brokers, acls_request, parse_address
+from ottla.wire.client_properties import client_options
+from ottla.wire.login import error_name
 
 
 def entries_of_cluster(

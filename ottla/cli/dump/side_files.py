@@ -11,7 +11,7 @@ from ottla.protocol import checkpoints
 from ottla.protocol.batch_header import decrement_sequence
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_aborted_txns, iter_offset_entries, iter_time_entries
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 from ottla.protocol.snapshot import decode_snapshot
 
 Fields = Mapping[str, Any]

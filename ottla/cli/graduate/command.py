@@ -14,7 +14,7 @@ from ottla.cli.graduate.config import config_problems, config_warnings, controll
 from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, read_state
 from ottla.cli.output import fail
 from ottla.printable import printable
-from ottla.protocol.properties import decode_text
+from ottla.protocol.java.properties import decode_text
 from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
 REFUSED, WRONG_FOLDER = 1, 2

@@ -23,7 +23,7 @@ from ottla.protocol.internal_topics.kraft_records import (
     snapshot_name,
 )
 from ottla.protocol.internal_topics.metadata_records import encode_metadata_record, parse_uuid
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 
 METADATA_DIRECTORY: Final = f"{METADATA_TOPIC}-0"
 KEPT: Final = "before-graduation"

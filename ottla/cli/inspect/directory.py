@@ -26,7 +26,7 @@ from ottla.protocol import checkpoints
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.internal_topics.kraft_records import SnapshotId, read_snapshot, snapshot_name
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 from ottla.protocol.values import TopicPartition
 
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"

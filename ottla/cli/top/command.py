@@ -49,9 +49,10 @@ def top(
             fail(FAILED, NEEDS_RICH)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise click.UsageError("the live view needs a terminal; --once prints the present state, and exits")
-    from ottla.cli.brokers import Unanswered, parse_address
-    from ottla.cli.client_properties import client_options
     from ottla.cli.top.watch import Watch  # imports the codecs, which --help does not need
+    from ottla.wire import Unanswered
+    from ottla.wire.brokers import parse_address
+    from ottla.wire.client_properties import client_options
 
     try:
         addresses = [parse_address(part) for part in bootstrap_server.split(",")]

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.live import Live
 
-from ottla.cli.brokers import Unanswered
 from ottla.cli.top.screen import Screen
 from ottla.cli.top.watch import Watch
+from ottla.wire import Unanswered
 
 KEYS = {
     b"\x1b[A": "up",

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cli.brokers import Address, Unanswered
 from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
-from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
-from ottla.cli.txn.judge_open import judge_open
-from ottla.client.login import PLAINTEXT, SecurityOptions, error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Address
+from ottla.wire.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
+from ottla.wire.judge_open import judge_open
+from ottla.wire.login import PLAINTEXT, SecurityOptions, error_name
 
 MOST_TRANSACTIONS: Final = 500
 MOST_PARTITIONS: Final = 2_000
@@ -165,7 +166,7 @@ class Watch(Cluster):
             if leader is None:
                 continue
             try:
-                rows = list(self.list_end_offsets(topology.brokers[leader], batch, isolation))
+                rows = list(self.list_offsets(topology.brokers[leader], batch, isolation))
             except Unanswered as error:
                 gaps.append(str(error))
             else:

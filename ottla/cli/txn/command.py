@@ -14,7 +14,7 @@ from ottla.cli.bootstrap import asks_a_cluster
 from ottla.cli.output import complain, output_for
 
 if TYPE_CHECKING:
-    from ottla.cli.txn.cluster import Cluster
+    from ottla.wire.cluster import Cluster
 
 NOTHING, SOMETHING, FAILED = 0, 1, 2
 
@@ -102,9 +102,10 @@ def orphans(
 
 def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
     """Run against the cluster and exit with the returned code. Report a request without an answer on stderr."""
-    from ottla.cli.brokers import Unanswered, parse_address
-    from ottla.cli.client_properties import client_options
-    from ottla.cli.txn.cluster import Cluster  # imports the codecs, which --help does not need
+    from ottla.wire import Unanswered
+    from ottla.wire.brokers import parse_address
+    from ottla.wire.client_properties import client_options
+    from ottla.wire.cluster import Cluster  # imports the codecs, which --help does not need
 
     try:
         addresses = [parse_address(part) for part in bootstrap_server.split(",")]

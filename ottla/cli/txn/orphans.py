@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import click
 
-from ottla.cli.brokers import Unanswered
 from ottla.cli.output import Output, table_of
-from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
-from ottla.cli.txn.judge_open import judge_open
-from ottla.client.login import error_name
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
+from ottla.wire import Unanswered
+from ottla.wire.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
+from ottla.wire.judge_open import judge_open
+from ottla.wire.login import error_name
 
 
 class Search(NamedTuple):

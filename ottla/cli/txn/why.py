@@ -3,12 +3,13 @@
 from typing import Final
 
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
-from ottla.cli.brokers import Address, Unanswered
 from ottla.cli.output import Output, table_of
-from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
-from ottla.cli.txn.judge_open import judge_open
-from ottla.client.login import error_name
 from ottla.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Address
+from ottla.wire.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
+from ottla.wire.judge_open import judge_open
+from ottla.wire.login import error_name
 
 ATTEMPTS: Final = 5
 

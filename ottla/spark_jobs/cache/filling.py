@@ -76,7 +76,7 @@ def _fill(one: Fill, committed: Path, aborted: Path) -> Piece | None:
     offsets = _write_committed(one, committed)
     if len(one.aborted):
         _write_aborted(one, aborted, offsets)
-    if digest_of(one.part.pieces[0]) != settled_range.digest:
+    if digest_of(one.part.segment_pieces[0]) != settled_range.digest:
         return None
     sizes = [path.stat().st_size if path.exists() else 0 for path in (committed, aborted)]
     piece = Piece(settled_range.base_offset, settled_range.start, settled_range.end, one.identity, *sizes)

@@ -63,8 +63,8 @@ class BatchReader(ViewReader):
                 first_offset=max(planned.read_filter.first_offset, part.log_start)
             )
             next_offset = 0
-            reader.expect(part.pieces)
-            for piece in part.pieces:
+            reader.expect(part.segment_pieces)
+            for piece in part.segment_pieces:
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
                     rows = read_filter.rows(chunk.rows)

@@ -29,7 +29,7 @@ class DamageReader(ViewReader):
             log = DamageLog(REPORT)
             reader = SegmentReader(log, check_crc=True)
             next_offset = 0
-            for piece in part.pieces:
+            for piece in part.segment_pieces:
                 log.found.clear()
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1

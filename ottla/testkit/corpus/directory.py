@@ -12,7 +12,7 @@ from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.protocol import checkpoints
 from ottla.protocol.internal_topics.kraft_records import build_snapshot
 from ottla.protocol.internal_topics.metadata_records import encode_metadata_record
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 
 NODE_ID: Final = 1
 # The highest version of Apache Kafka 4.0, so that every 4.x accepts it.

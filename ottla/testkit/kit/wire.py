@@ -11,7 +11,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.client.connection import BlockingConnection
 from ottla.printable import printable
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -20,6 +19,7 @@ from ottla.testkit.in_memory.wire import message
 from ottla.testkit.kit.groups import DEAD, Group, classic_group, consumer_group
 from ottla.testkit.reading import TopicRecord, readable
 from ottla.verdict import OPEN_STATES
+from ottla.wire.connection import BlockingConnection
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
 K: Final = ApiKey

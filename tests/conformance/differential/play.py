@@ -8,9 +8,9 @@ from differential.asking import NOT_UTF8, NULL
 from differential.player import Player
 from targets import ApacheKafka, Ottla
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 
 FIND_COORDINATOR, CREATE_TOPICS, LIST_OFFSETS, INIT_PRODUCER_ID = 10, 19, 2, 22
 # Timed-out transactions are looked for often. Coordinators of four partitions are ready soon.

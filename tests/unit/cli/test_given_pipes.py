@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from ottla import files
 from ottla.cli.admin import token_or_exit
-from ottla.cli.client_properties import client_options
 from ottla.cli.main import main
 from ottla.cli.plan_file import read_plan
 from ottla.testkit.corpus.case import write_case
 from ottla.testkit.corpus.catalogue import CASES
+from ottla.wire.client_properties import client_options
 from tests.irregular_files import KINDS, WORDS
 
 TOKEN = "0123456789abcdef" * 2

@@ -12,7 +12,6 @@ from kafka import OffsetAndMetadata, TopicPartition
 
 from ottla.audit.checks.finding import Finding
 from ottla.cli.main import main
-from ottla.client.connection import BlockingConnection
 from ottla.demo.screen import Screen
 from ottla.printable import html_text, printable, shell_line, shell_word
 from ottla.protocol.api_keys import ApiKey
@@ -23,6 +22,7 @@ from ottla.testkit.corpus.producer import V1, Producer
 from ottla.testkit.kit.clients import Clients
 from ottla.testkit.kit.pool import BrokerPool
 from ottla.testkit.kit.wire import KafkaError
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 # ANSI and OSC, a forged line, C1, bidi, zero width, a tag of HTML, markup of rich, quotes of a shell.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli import brokers
 from ottla.cli.main import GROUPS, PIPE_CLOSED, main
+from ottla.wire import brokers
 from tests.unit.cli.kafka_directory import unpack
 from tests.unit.cli.txn.world import LEDGER, Partition, World, now_ms
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.properties import read_properties
+from ottla.protocol.java.properties import read_properties
 
 SPELLINGS = {
     "colon": ("node.id : 1", {"node.id": "1"}),

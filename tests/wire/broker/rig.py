@@ -7,12 +7,12 @@ import struct
 import time
 from pathlib import Path
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import iter_records
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 10, 19, 22

@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 COMMAND = [sys.executable, "-m", "ottla.cli.main", "serve"]

@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from targets import Ottla
 from test_written_files import dump, written
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.compression import NAMES
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 CODECS = {"uncompressed": 0} | {name: codec for codec, name in NAMES.items() if codec}

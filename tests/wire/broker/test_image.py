@@ -17,9 +17,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.broker.loggers import parse_levels
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 DOCKER = Path(__file__).parents[3] / "docker"

@@ -7,10 +7,10 @@ import sys
 import pytest
 from served import Served, create, fetch, produce
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.in_memory.wire import message
 from ottla.testkit.kit.admin import Admin
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 TRACE = [sys.executable, "-m", "ottla.cli.main", "trace"]

@@ -3,8 +3,8 @@
 import time
 import uuid
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 
 LEAVE_GROUP, DESCRIBE_GROUPS = 13, 15

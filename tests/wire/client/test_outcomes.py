@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ottla.client import TransactionError
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.testkit.proxying import ProxyServer
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.groups import Member, throw_out
 from tests.wire.client.refusals import REFUSALS, WAITS

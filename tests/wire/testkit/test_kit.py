@@ -14,13 +14,13 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 import ottla.testkit
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.kit.admin import AdminFailed
 from ottla.testkit.kit.process import BrokerFailed
 from ottla.testkit.kit.wire import KafkaError as Refused
+from ottla.wire.connection import BlockingConnection
 from tests.async_connection import AsyncConnection
 from tests.timeout import EVENT_TIMEOUT_S
 

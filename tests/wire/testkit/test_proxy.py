@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
-from ottla.client.connection import BlockingConnection
 from ottla.demo.clients import own_broker
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -22,6 +21,7 @@ from ottla.protocol.requests import codec
 from ottla.testkit.checker import check_files
 from ottla.testkit.history import checker_lines
 from ottla.testkit.proxying import ProxyServer
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.once_more import one_at_hand_others_slow
 

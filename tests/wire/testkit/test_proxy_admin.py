@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from kafka import KafkaProducer
 
 from ottla.cli.main import main
-from ottla.client.connection import BlockingConnection
 from ottla.demo.clients import own_broker
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -19,6 +18,7 @@ from ottla.protocol.requests import codec
 from ottla.testkit.kit.admin import Admin, AdminFailed
 from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.test_terminal import check_document
 

@@ -7,11 +7,11 @@ import kafka.protocol.admin
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli import brokers
 from ottla.cli.main import main
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
+from ottla.wire import brokers
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY

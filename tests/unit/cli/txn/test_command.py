@@ -7,12 +7,12 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli import brokers
 from ottla.cli.main import main
-from ottla.cli.txn import cluster as asked
-from ottla.cli.txn.cluster import PARTITIONS_AT_ONCE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.wire import brokers
+from ottla.wire import cluster as asked
+from ottla.wire.cluster import PARTITIONS_AT_ONCE
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.txn.world import LEDGER, STATES, Partition, World, now_ms
 

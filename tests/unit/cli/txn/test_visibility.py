@@ -5,10 +5,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli import brokers
 from ottla.cli.main import main
-from ottla.cli.txn import cluster as asked
 from ottla.protocol.acls import PatternType
+from ottla.wire import brokers
+from ottla.wire import cluster as asked
 from tests.unit.cli.txn.world import LEDGER, Partition, World, now_ms
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED

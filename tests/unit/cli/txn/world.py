@@ -50,7 +50,7 @@ class World:
             topics=[SimpleNamespace(topic=name, partitions=[number]) for name, number in places],
         )
 
-    def connect(self, host, port, timeout_s, security):
+    def connect(self, host, port, client_id, timeout_s, security):
         if (host, port) in self.refusals:
             raise self.refusals[host, port]
         (broker,) = [number for number, address in self.brokers.items() if address == (host, port)]
@@ -86,9 +86,12 @@ class World:
             absent = 0 if name in present else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not self.may("DESCRIBE", "topic", name):
                 absent, rows = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
-            topics.append(SimpleNamespace(error_code=self.topic_errors.get(name, absent), name=name, partitions=rows))
+            error = self.topic_errors.get(name, absent)
+            topics.append(
+                SimpleNamespace(error_code=error, name=name, topic_id=None, authorized_operations=None, partitions=rows)
+            )
         brokers = [SimpleNamespace(node_id=n, host=host, port=port) for n, (host, port) in self.brokers.items()]
-        return SimpleNamespace(brokers=brokers, topics=topics)
+        return SimpleNamespace(brokers=brokers, cluster_id="c", topics=topics)
 
     def _describe_producers(self, broker, message):
         return SimpleNamespace(

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from ottla.client.connection import BlockingConnection, Exchange
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec, frames
+from ottla.wire.connection import BlockingConnection, Exchange
 from tests.async_connection import AsyncConnection
 from tests.wire.messages import framed_by_library
 

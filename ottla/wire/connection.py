@@ -12,17 +12,19 @@ by the peer) and `TimeoutError`. A connection whose response cannot be read is c
 
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 from ottla import __version__
-from ottla.client.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import ReceiveBuffer
+from ottla.wire.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_CLIENT_ID: Final = "ottla"
+_CORRELATION_BYTES: Final = 4
 
 Versions = dict[int, tuple[int, int]]
 """API key to the lowest and highest version that the broker serves."""
@@ -88,6 +90,16 @@ class Exchange:
             raise ProtocolError(f"response {correlation_id} instead of {expected}")
         return response
 
+    def expect(self, frame: memoryview) -> int:
+        """Return the version of the oldest request without a response, to which this frame is one."""
+        if not self._pending:
+            raise ProtocolError("a response without a request")
+        expected, _, version = self._pending.popleft()
+        correlation_id = int.from_bytes(frame[:_CORRELATION_BYTES], "big", signed=True)
+        if correlation_id != expected:
+            raise ProtocolError(f"response {correlation_id} instead of {expected}")
+        return version
+
     def hello(self) -> tuple[Any, int]:
         """Return the ApiVersions request and its version: our highest, or the one that the broker requested."""
         request_class = codec.request_class(ApiKey.API_VERSIONS)
@@ -108,7 +120,7 @@ class Exchange:
 class BlockingConnection:
     """A connection for one thread. Opens in the constructor. `timeout_s` applies to connecting and to each read.
 
-    `security` has the options of TLS and login (`ottla.client.login`). Raises LoginRefused if the login fails.
+    `security` has the options of TLS and login (`ottla.wire.login`). Raises LoginRefused if the login fails.
     """
 
     def __init__(
@@ -175,6 +187,21 @@ class BlockingConnection:
             raise
         return response
 
+    def receive_frame(self, room: Callable[[int], memoryview]) -> tuple[memoryview, int]:
+        """Wait for the oldest response. Return its frame, without the size, in memory of the caller, and its version.
+
+        `room` gets the frame's size, and returns memory of that size. Raises ProtocolError, also by `room`.
+        """
+        try:
+            size = int.from_bytes(self._fill_all(memoryview(bytearray(4))), "big", signed=True)
+            if size < _CORRELATION_BYTES:
+                raise ProtocolError(f"a response of {size} bytes")
+            frame = self._fill_all(room(size))
+            return frame, self._exchange.expect(frame)
+        except (OSError, ProtocolError):
+            self.close()
+            raise
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send raw bytes, for tests that break the protocol."""
         self._socket.sendall(data)
@@ -187,6 +214,16 @@ class BlockingConnection:
         payload = bytes(frame)
         inbox.release()
         return payload
+
+    def _fill_all(self, memory: memoryview) -> memoryview:
+        """Fill the memory with the next bytes. Nothing else may have been received."""
+        filled = 0
+        while filled < len(memory):
+            received = self._socket.recv_into(memory[filled:])
+            if received == 0:
+                raise ConnectionError("the broker closed the connection")
+            filled += received
+        return memory
 
     def _fill(self) -> None:
         inbox = self._exchange.inbox

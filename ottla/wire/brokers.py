@@ -4,23 +4,21 @@ A request without an answer raises `Unanswered`, for whatever reason. Its messag
 """
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Self
 
-from ottla.client.connection import BlockingConnection
-from ottla.client.login import PLAINTEXT, LoginRefused, SecurityOptions
 from ottla.protocol.acls import AclOperation, PermissionType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
+from ottla.wire import Unanswered
+from ottla.wire.connection import DEFAULT_CLIENT_ID, BlockingConnection
+from ottla.wire.login import PLAINTEXT, LoginRefused, SecurityOptions
 
 _PLAINTEXT: Final = " (PLAINTEXT was used; for TLS or SASL give --command-config FILE)"
 
 Address = tuple[str, int]
-
-
-class Unanswered(Exception):
-    """No broker answered. The message is one line for the user, with the reason."""
 
 
 def parse_address(text: str) -> Address:
@@ -48,8 +46,18 @@ def acls_request(resource_type: int, name: str | None, pattern_type: int) -> Any
 class Brokers:
     """Brokers and the connections to them. `timeout_s` applies to connecting, and to each answer."""
 
-    def __init__(self, bootstrap: Sequence[Address], timeout_s: float, security: SecurityOptions = PLAINTEXT) -> None:
+    remedy = " (-b HOST:PORT names the brokers to ask)"
+    """What a user can do if no bootstrap address answers."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        timeout_s: float,
+        security: SecurityOptions = PLAINTEXT,
+        client_id: str = DEFAULT_CLIENT_ID,
+    ) -> None:
         self._bootstrap = bootstrap
+        self._client_id = client_id
         self._timeout_s = timeout_s
         self._security = security
         self._doubt = "" if security else _PLAINTEXT
@@ -59,8 +67,13 @@ class Brokers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Later requests open new ones."""
         for connection in self._connections.values():
             connection.close()
+        self._connections.clear()
 
     def ask_any(self, message: Any) -> Any:
         """Return the answer of the first bootstrap address that answers. Raises Unanswered if none does."""
@@ -70,17 +83,24 @@ class Brokers:
                 return self.ask(address, message)
             except Unanswered as error:
                 failures.append(str(error))
-        raise Unanswered("; ".join(failures) + " (-b HOST:PORT names the brokers to ask)")
+        raise Unanswered("; ".join(failures) + self.remedy)
 
     def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
         """Send a request to one broker and return the answer. Raises Unanswered."""
+        with self.connect(address) as connection:
+            return connection.send(message, version)
+
+    @contextmanager
+    def connect(self, address: Address) -> Iterator[BlockingConnection]:
+        """Yield the connection to one broker. Raises Unanswered for an error on it, and drops the connection then."""
         where = "{}:{}".format(*address)
         try:
             if address not in self._connections:
                 self._connections[address] = BlockingConnection(
-                    *address, timeout_s=self._timeout_s, security=self._security
+                    *address, client_id=self._client_id, timeout_s=self._timeout_s, security=self._security
                 )
-            return self._connections[address].send(message, version)
+            yield self._connections[address]
+            return
         except ProtocolError as error:
             reason = f"{error}{self._doubt}"
         except socket.gaierror:

@@ -11,11 +11,12 @@ import uuid
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.cli.brokers import Address, Unanswered, acls_request
-from ottla.cli.txn.cluster import Cluster
-from ottla.client.login import error_name
 from ottla.protocol.acls import WILDCARD, PatternType, ResourceType
 from ottla.protocol.errors import ErrorCode
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Address, acls_request
+from ottla.wire.cluster import Cluster
+from ottla.wire.login import error_name
 
 _NAMED: Final = 3
 """Maximum number of hidden ids in a reason."""

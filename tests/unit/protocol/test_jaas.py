@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.config.jaas import parse_jaas, parse_jaas_file
+from ottla.protocol.java.jaas import parse_jaas, parse_jaas_file
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

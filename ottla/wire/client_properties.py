@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from ottla import files
-from ottla.broker.config import from_properties
-from ottla.broker.config.jaas import parse_jaas
-from ottla.protocol.properties import decode_text
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.java.jaas import parse_jaas
+from ottla.protocol.java.properties import read_properties
 
 _OPTIONS: Final = {
     "security.protocol": "security_protocol",
@@ -27,10 +27,11 @@ def client_options(path: Path | None) -> dict[str, object]:
     if path is None:
         return {}
     try:
-        text = decode_text(files.read_argument(str(path)))
-        given = {setting.key: setting.text for setting in from_properties(text, str(path))}
+        given = read_properties(files.read_argument(str(path)))
     except OSError as error:
         raise ValueError(str(error)) from None
+    except ProtocolError as broken:
+        raise ValueError(f"{path}: {broken}") from None
     options: dict[str, object] = {_OPTIONS[key]: text for key, text in given.items() if key in _OPTIONS}
     for store in ("ssl.truststore", "ssl.keystore"):
         if f"{store}.location" in given and given.get(f"{store}.type", "JKS") != "PEM":

@@ -1,17 +1,18 @@
 """Requests of `ottla txn` to a Kafka cluster. shell"""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cli.brokers import Address, Brokers, Unanswered
-from ottla.client.login import error_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
+from ottla.wire import Unanswered
+from ottla.wire.brokers import Address, Brokers
+from ottla.wire.login import error_name
 
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
@@ -20,6 +21,7 @@ PRODUCER_IDS_AT_ONCE: Final = 10_000  # the broker searches all its ids for each
 RETRY_S: Final = 0.1
 RETRY_FOR_S: Final = 3.0
 LATEST: Final = -1
+EARLIEST: Final = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -40,11 +42,34 @@ class Place(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """Brokers by id, partitions of each topic by number, and the topics that have an error instead."""
+    """Brokers by id, partitions of each topic by number, the topics that have an error instead, and topic ids.
+
+    Brokers before Kafka 2.8 send no topic ids.
+    """
 
     brokers: dict[int, Address]
     topics: dict[str, dict[int, Place]]
     errors: dict[str, int]
+    topic_ids: Mapping[str, bytes] = {}
+    cluster_id: str = ""
+    rights: Mapping[str, frozenset[int]] = {}
+    """The operations (`AclOperation`) that this user has on each topic, as far as brokers answer that (KIP-430)."""
+
+    def merge(self, other: "Topology") -> "Topology":
+        """Return this answer with the topics of another one."""
+        return self._replace(
+            topics=self.topics | other.topics,
+            errors=self.errors | other.errors,
+            topic_ids={**self.topic_ids, **other.topic_ids},
+            rights={**self.rights, **other.rights},
+        )
+
+
+class Offsets(NamedTuple):
+    """Offsets of partitions, and the reasons why others have none."""
+
+    offsets: Mapping[TopicPartition, int]
+    errors: Mapping[TopicPartition, str]
 
 
 class CoordinatorView(NamedTuple):
@@ -58,11 +83,19 @@ class CoordinatorView(NamedTuple):
 class Cluster(Brokers):
     """A Kafka cluster, by the answers of its brokers. `timeout_s` bounds retries, too."""
 
-    def topology(self, topics: Iterable[str] | None = None) -> Topology:
+    def topology(self, topics: Iterable[str] | None = None, *, with_rights: bool = False) -> Topology:
         """Return the brokers, and these topics or all, from the first bootstrap address that answers."""
         request = codec.request_class(ApiKey.METADATA)
         rows = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
-        return _topology(self.ask_any(request(topics=rows, allow_auto_topic_creation=False)))
+        return _topology(
+            self.ask_any(
+                request(
+                    topics=rows,
+                    allow_auto_topic_creation=False,
+                    include_topic_authorized_operations=with_rights,
+                )
+            )
+        )
 
     def open_transactions(
         self, places: Sequence[TopicPartition], on_answers: Callable[[int], None] = lambda count: None
@@ -126,24 +159,75 @@ class Cluster(Brokers):
 
     def end_offset(self, address: Address, name: str, number: int, isolation: int) -> int:
         """Return the last stable offset for READ_COMMITTED, the high watermark for READ_UNCOMMITTED."""
-        ((_, row),) = self.list_end_offsets(address, [(name, number)], isolation)
+        ((_, row),) = self.list_offsets(address, [(name, number)], isolation)
         if row.error_code:
             raise Unanswered(f"{name}-{number}: {error_name(row.error_code)}")
         return int(row.offset)
 
-    def list_end_offsets(
-        self, address: Address, places: Sequence[TopicPartition], isolation: int
+    def list_offsets(
+        self, address: Address, places: Sequence[TopicPartition], isolation: int, timestamp: int = LATEST
     ) -> Iterator[tuple[TopicPartition, Any]]:
         """Yield each partition with its row of the ListOffsets answer: the offset, or an error."""
         request = codec.request_class(ApiKey.LIST_OFFSETS)
         topic_row = request.ListOffsetsTopic
-        latest = partial(topic_row.ListOffsetsPartition, current_leader_epoch=-1, timestamp=LATEST)
+        row = partial(topic_row.ListOffsetsPartition, current_leader_epoch=-1, timestamp=timestamp)
         topics = [
-            topic_row(name=name, partitions=[latest(partition_index=number) for number in numbers])
+            topic_row(name=name, partitions=[row(partition_index=number) for number in numbers])
             for name, numbers in _by_topic(places)
         ]
         reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
         yield from (((topic.name, row.partition_index), row) for topic in reply.topics for row in topic.partitions)
+
+    def offsets(self, places: Sequence[TopicPartition], timestamp: int) -> Offsets:
+        """Return the first offsets (EARLIEST) or the high watermarks (LATEST) of partitions, from their leaders."""
+        found: dict[TopicPartition, int] = {}
+        errors: dict[TopicPartition, str] = {}
+        left = list(places)
+        deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
+        while left:
+            errors = {place: reason for place, reason in errors.items() if place not in left}
+            topology = self.topology({name for name, _ in left})
+            for leader, batch in by_leader(topology, left):
+                if leader is None:
+                    errors |= dict.fromkeys(batch, "it has no leader")
+                    continue
+                try:
+                    rows = [*self.list_offsets(topology.brokers[leader], batch, READ_UNCOMMITTED, timestamp)]
+                except Unanswered as error:
+                    errors |= dict.fromkeys(batch, str(error))
+                    continue
+                for place, row in rows:
+                    if row.error_code:
+                        errors[place] = error_name(row.error_code)
+                    else:
+                        found[place] = row.offset
+            left = [place for place in errors if place in left]
+            if time.monotonic() > deadline:
+                break
+            if left:
+                time.sleep(RETRY_S)
+        return Offsets(found, errors)
+
+    def sizes(self, topology: Topology, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the bytes of these partitions at their leaders, as far as this user may ask for them."""
+        request = codec.request_class(ApiKey.DESCRIBE_LOG_DIRS)
+        found: dict[TopicPartition, int] = {}
+        for leader, batch in by_leader(topology, places):
+            if leader is None:
+                continue
+            rows = [
+                request.DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in _by_topic(batch)
+            ]
+            try:
+                reply = self.ask(topology.brokers[leader], request(topics=rows))
+            except Unanswered:
+                continue  # the sizes are estimates for people: an audit needs none
+            for directory in reply.results:
+                for topic in directory.topics:
+                    for row in topic.partitions:
+                        if not row.is_future_key:
+                            found[topic.name, row.partition_index] = row.partition_size
+        return found
 
     def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
         """Return the state of these producer ids at every coordinator.
@@ -234,12 +318,16 @@ class Cluster(Brokers):
 
 
 def _topology(reply: Any) -> Topology:
-    topics, errors = {}, {}
+    topics, errors, topic_ids, rights = {}, {}, {}, {}
     for topic in reply.topics:
         if topic.error_code:
             errors[topic.name] = topic.error_code
         topics[topic.name] = {row.partition_index: Place(row.leader_id, row.leader_epoch) for row in topic.partitions}
-    return Topology({row.node_id: (row.host, row.port) for row in reply.brokers}, topics, errors)
+        topic_ids[topic.name] = b"" if topic.topic_id is None else topic.topic_id.bytes
+        if topic.authorized_operations:
+            rights[topic.name] = frozenset(map(int, topic.authorized_operations))
+    brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
+    return Topology(brokers, topics, errors, topic_ids, reply.cluster_id or "", rights)
 
 
 def by_leader(

@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.cli.txn.cluster import Cluster, CoordinatorView
-from ottla.cli.txn.visibility import find_hidden
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OpenTransaction, Standing, Verdict, by_producer, judge, without_clock
+from ottla.wire.cluster import Cluster, CoordinatorView
+from ottla.wire.visibility import find_hidden
 
 Row = tuple[OpenTransaction, Verdict]
 

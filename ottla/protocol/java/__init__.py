@@ -1,0 +1,1 @@
+"""Text formats of Java: properties files, and login modules (JAAS). pure"""

@@ -1,0 +1,177 @@
+"""Records of one partition, as stored, by Fetch requests to its leader. shell
+
+The next answer is on its way while the caller reads the last one. A leader that moves is looked up again, and a broker
+that throttles is waited for (KIP-219). An empty answer is not the end of the records: a broker over its quota names no
+topic.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.requests import fetched as wire
+from ottla.protocol.requests.fetched import Fetched, fetch_request, read_fetch_response
+from ottla.wire import Unanswered
+from ottla.wire.address import KafkaAddress, connections_to
+from ottla.wire.brokers import Address
+from ottla.wire.cluster import Cluster
+from ottla.wire.login import error_name
+
+FETCH_BYTES: Final = 2 * 1024 * 1024
+# A batch may be larger than what is asked for, as large as `max.message.bytes` of its topic allows.
+LARGEST_ANSWER_BYTES: Final = 512 * 1024 * 1024
+MAX_WAIT_MS: Final = 500
+RETRY_S: Final = 0.1
+
+_GONE: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+_ELSEWHERE: Final = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
+_UNREADABLE: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
+
+
+class RecordsGone(FileNotFoundError):
+    """The records were deleted while they were read, by retention, or with their topic."""
+
+
+class RecordsUnreadable(OSError):
+    """The broker cannot read the records at this offset."""
+
+
+class PartitionStream:
+    """Reads one partition forward. What `read` returned is valid until the next call."""
+
+    def __init__(self, address: KafkaAddress, cluster: Cluster, topic: str, topic_id: bytes, partition: int) -> None:
+        self._address = address
+        self._rate = connections_to(address).rate
+        self._cluster = cluster
+        self._topic, self._topic_id, self._partition = topic, topic_id, partition
+        self._name = f"{topic}-{partition}"
+        self._leader: Address | None = None
+        self._pending: int | None = None  # the offset of the request whose answer is on its way
+        self._memory = bytearray()
+
+    def request(self, offset: int) -> None:
+        """Ask for the records from `offset` on, without waiting. An error shows when they are read."""
+        if self._leader is not None and self._pending is None:
+            with self._cluster.connect(self._leader) as connection:
+                best = connection.versions.get(ApiKey.FETCH, (0, wire.NAMED_VERSION))[1]
+                has_id = any(self._topic_id)
+                version = min(best, wire.HIGHEST_VERSION if has_id else wire.NAMED_VERSION)
+                message = fetch_request(
+                    self._topic,
+                    UUID(bytes=self._topic_id),
+                    self._partition,
+                    offset,
+                    version,
+                    max_bytes=FETCH_BYTES,
+                    max_wait_ms=MAX_WAIT_MS,
+                    rack="",
+                )
+                connection.post(message, version)
+                self._pending = offset
+
+    def read(self, offset: int) -> memoryview:
+        """Return the records from `offset` on, at least one batch. The first may begin below it, the last may be cut.
+
+        Raises Unanswered without an answer for `timeout_s`, RecordsGone, RecordsUnreadable.
+        """
+        deadline_s = time.monotonic() + self._address.timeout_s
+        while True:
+            try:
+                answer, frame = self._exchange(offset)
+            except Unanswered as error:
+                reason, self._leader = str(error), None
+            else:
+                if answer.records_end > answer.records_start:
+                    return frame[answer.records_start : answer.records_end]
+                reason = self._explain(answer, offset)
+                wait_s = min(answer.throttle_ms / 1000, self._address.timeout_s)
+                time.sleep(wait_s)
+                deadline_s += wait_s
+            if time.monotonic() > deadline_s:
+                raise Unanswered(f"{self._name}: {reason}")
+            time.sleep(RETRY_S)
+
+    def close(self) -> None:
+        """Receive the answer that is on its way, so that the connection can be used again."""
+        if self._pending is not None:
+            try:
+                self._receive()
+            except Unanswered:  # the connection is closed
+                self._pending = None
+
+    def _exchange(self, offset: int) -> tuple[Fetched, memoryview]:
+        if self._pending not in (None, offset):
+            self._receive()
+        if self._leader is None:
+            self._leader = self._find_leader()
+        self.request(offset)
+        return self._receive()
+
+    def _receive(self) -> tuple[Fetched, memoryview]:
+        assert self._leader is not None
+        self._pending = None
+        with self._cluster.connect(self._leader) as connection:
+            frame, version = connection.receive_frame(self._room)
+            self._rate.spend(len(frame))
+            return read_fetch_response(frame, version), frame
+
+    def _room(self, size_bytes: int) -> memoryview:
+        if size_bytes > LARGEST_ANSWER_BYTES:
+            raise ProtocolError(f"an answer of {size_bytes} bytes; at most {LARGEST_ANSWER_BYTES} are read")
+        if size_bytes > len(self._memory):
+            self._memory = bytearray(size_bytes)
+        return memoryview(self._memory)[:size_bytes]
+
+    def _find_leader(self) -> Address:
+        topology = self._cluster.topology([self._topic])
+        error = topology.errors.get(self._topic, 0)
+        if error in _GONE or topology.topic_ids.get(self._topic, self._topic_id) != self._topic_id:
+            raise RecordsGone(f"{self._name}: the topic was deleted, or created again, while it was read")
+        if error:
+            raise Unanswered(f"topic {self._topic}: {error_name(error)}")
+        place = topology.topics[self._topic].get(self._partition)
+        if place is None or place.leader not in topology.brokers:
+            raise Unanswered(f"{self._name} has no leader")
+        return topology.brokers[place.leader]
+
+    def _explain(self, answer: Fetched, offset: int) -> str:
+        """Return the reason to ask again after an answer without records.
+
+        Raises RecordsGone, RecordsUnreadable, or Unanswered if it is in vain.
+        """
+        error = answer.error
+        if not error:
+            return f"no answer has the records from offset {offset} on"
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise RecordsGone(f"{self._name}: the records from offset {offset} on were deleted while they were read")
+        if error in _UNREADABLE:
+            raise RecordsUnreadable(f"{self._name}: the broker answers {error_name(error)} for offset {offset}")
+        if error in _GONE or error in _ELSEWHERE:
+            self._leader = None
+            return error_name(error)
+        raise Unanswered(f"{self._name}: {error_name(error)}")
+
+
+@contextmanager
+def open_stream(address: KafkaAddress, topic: str, topic_id: bytes, partition: int) -> Iterator[PartitionStream]:
+    """Yield a stream of one partition, over a connection that other streams use before and after it."""
+    with connections_to(address).borrow() as cluster:
+        stream = PartitionStream(address, cluster, topic, topic_id, partition)
+        yield stream
+        stream.close()

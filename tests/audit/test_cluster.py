@@ -1,0 +1,152 @@
+"""An audit of a cluster over the wire finds what an audit of its files finds."""
+
+import json
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from click.testing import CliRunner
+
+from ottla.audit.pipeline import audit
+from ottla.audit.request import Request
+from ottla.audit.runner import ThreadRunner
+from ottla.scan.listing import UnreadableDirectory
+from ottla.spark_jobs.command_lines import audit as audit_command
+from ottla.testkit.corpus.case import files_of
+from ottla.testkit.corpus.case_run import BEGIN_MS
+from ottla.testkit.corpus.catalogue import CASES
+from ottla.wire.address import KafkaAddress, parse_kafka_address
+from tests.corpus import KEEPING, write_files
+from tests.thread_broker import ThreadBroker
+
+# Before the timeout of open transactions.
+SOON_MS = 600_000
+HERE = {case.name: case for case in CASES}
+# Files have faults that a broker does not show: it repairs them, or does not start on them.
+OF_FILES = {"index"}
+# Files still have what is below the start of the log, and snapshots know of it; a broker sends neither.
+BELOW_THE_START = {"log-starts-in-an-aborted-transaction", "everything-deleted"}
+# The coordinator of this case writes the missing marker when it starts.
+SERVED = [case for case in CASES if case.name != "torn-transaction"]
+
+
+def audit_of(directories, address=None, checks=None, **given):
+    chosen = {} if checks is None else {"checks": checks}
+    return audit(ThreadRunner(1), Request(directories, (), BEGIN_MS + SOON_MS, address=address, **chosen, **given))
+
+
+def over_the_wire(broker, checks=None, **given):
+    address = parse_kafka_address(f"kafka://{broker.bootstrap}")
+    return audit_of((str(address),), address, checks, **given)
+
+
+def facts_of(found, *, is_whole=True):
+    """Return what both ways to read must agree on; `is_whole`: no transaction reaches below the start of a log."""
+    return {
+        "findings": sorted(
+            (one.check, one.severity, one.place)
+            for one in found.findings
+            if one.check not in OF_FILES and (one.check, one.severity) != ("gaps", "info")
+            if is_whole or one.severity != "info"
+        ),
+        "open": sorted((one.topic, one.first_offset, one.verdict.value) for one in found.open_transactions),
+        "partitions": {
+            one.name: (
+                *(one.log_start, one.log_end, one.last_stable_offset, one.committed, one.opened),
+                one.aborted if is_whole else one.aborted.records,
+            )
+            for one in found.partitions
+        },
+    }
+
+
+@pytest.mark.parametrize("case", SERVED, ids=lambda case: case.name)
+def test_the_findings_over_the_wire_are_those_of_the_files(case, tmp_path):
+    root = write_files(files_of(case), tmp_path) / "data"
+    with ThreadBroker(root, now_ms=BEGIN_MS + SOON_MS, **KEEPING) as broker:
+        wire = over_the_wire(broker)
+    is_whole = case.name not in BELOW_THE_START
+    assert facts_of(wire, is_whole=is_whole) == facts_of(audit_of((str(root),)), is_whole=is_whole)
+
+
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory):
+    root = write_files(files_of(HERE["hanging-transaction"]), tmp_path_factory.mktemp("case")) / "data"
+    with ThreadBroker(root, now_ms=BEGIN_MS + SOON_MS, **KEEPING) as broker:
+        yield broker
+
+
+def test_open_transactions_are_judged_without_reading_a_record(hanging):
+    found = over_the_wire(hanging, checks=("hanging",))
+    assert not found.source.has_records
+    assert sum(one.batches for one in found.partitions) == 0
+    (one,) = found.at_least("error")
+    assert (one.check, one.place) == ("hanging", "hanging-transaction-0@2")
+    assert one.action.startswith(f"kafka-transactions.sh --bootstrap-server {hanging.bootstrap} abort")
+
+
+def test_the_report_of_a_cluster_lists_its_limits(hanging):
+    found = over_the_wire(hanging)
+    assert [one.check for one in found.source.not_checked] == ["index"]
+    assert {one.check for one in found.source.reduced} == {"gaps"}
+    assert found.source.read_until_ms == BEGIN_MS + SOON_MS
+    assert over_the_wire(hanging, checks=("damage",)).source.not_checked == ()
+
+
+def run(*arguments):
+    return CliRunner().invoke(audit_command, [*map(str, arguments)])
+
+
+def test_the_command_names_the_source_and_its_limits(hanging):
+    result = run(f"kafka://{hanging.bootstrap}", "--format", "json", "--run-on", "here")
+    assert result.exit_code == 1
+    *_, last = result.stdout.splitlines()
+    source = json.loads(last)
+    assert source["source"] == f"kafka://{hanging.bootstrap}"
+    assert source["read_until"]["hanging-transaction-0"] > 2
+    assert {one["check"] for one in source["not_checked"]} == {"index"}
+
+
+@pytest.mark.parametrize(("required", "code"), [("hanging,damage", 1), ("index", 2), ("gaps", 2)])
+def test_a_required_check_that_was_not_made_completely_is_exit_2(hanging, required, code):
+    result = run(f"kafka://{hanging.bootstrap}", "--require", required, "--run-on", "here")
+    assert result.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["kafka://127.0.0.1:1"], "127.0.0.1:1: nothing listens there"),
+        (["kafka://nohost.invalid:9092"], "nohost.invalid:9092: no such host"),
+        (["kafka://127.0.0.1"], "127.0.0.1 is not HOST:PORT"),
+        (["kafka://user:secret@127.0.0.1:9092"], "an address has no user, secret or option"),
+        (["kafka://127.0.0.1:1", "/tmp"], "name one kafka:// address alone"),
+        (["kafka://127.0.0.1:1", "kafka://127.0.0.1:2"], "name one kafka:// address alone"),
+        (["kafka://127.0.0.1:1", "--since", "2020-01-01"], "--since needs the producer snapshots"),
+        (["kafka://127.0.0.1:1", "--max-bytes-per-second", "fast"], "not a number of bytes such as"),
+        (["kafka://127.0.0.1:1", "--command-config", "/no/such/file"], "/no/such/file"),
+        (["kafka://127.0.0.1:1", "--require", "everything"], "--require: no check everything"),
+    ],
+)
+def test_a_cluster_that_cannot_be_audited_is_one_line_and_exit_2(arguments, told):
+    result = run(*arguments, "--run-on", "here")
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "secret@" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_a_topic_that_is_not_visible_is_one_line_and_exit_2(hanging):
+    result = run(f"kafka://{hanging.bootstrap}", "--topics", "nope", "--run-on", "here")
+    assert result.exit_code == 2
+    assert (
+        "no topic matches nope, or this user lacks DESCRIBE on it; it sees __transaction_state, hanging-transaction"
+        in result.stderr
+    )
+
+
+def test_a_peer_that_is_not_a_broker_is_refused(tmp_path):
+    with pytest.raises(UnreadableDirectory, match="nothing listens there"):
+        audit_of(("kafka://127.0.0.1:1",), KafkaAddress((("127.0.0.1", 1),)))

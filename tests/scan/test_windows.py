@@ -1,0 +1,219 @@
+"""Windows of offsets, read from a broker whose answers are scripted, against the batches that it has."""
+
+import pytest
+
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import HEADER_SIZE, seal
+from ottla.protocol.errors import ErrorCode
+from ottla.scan import headers
+from ottla.scan.damage_log import REPORT, DamageLog
+from ottla.scan.windows import OffsetWindow, WindowReader
+from ottla.wire import Unanswered, partition_stream
+from ottla.wire.address import KafkaAddress
+from ottla.wire.partition_stream import RecordsGone
+from tests.scan.fetch_stub import TOPIC, TOPIC_ID, FetchStub
+
+COUNT = 60
+RECORDS_OF_A_BATCH = 3
+END = COUNT * RECORDS_OF_A_BATCH
+
+
+def batches_of(count=COUNT):
+    """Return {base offset: bytes} of batches of three records each."""
+    rows = {}
+    for number in range(count):
+        base = number * RECORDS_OF_A_BATCH
+        records = [(b"k%d" % number, b"v" * 50)] * RECORDS_OF_A_BATCH
+        batch = bytearray(build_batch(records, timestamp_ms=1_700_000_000_000 + number))
+        batch[:8] = base.to_bytes(8, "big")
+        rows[base] = bytes(batch)
+    return rows
+
+
+def serve(rows, at_once=4):
+    """Return the answers of a broker: some batches, from the one that has the offset on, and the start of another."""
+
+    def answer(offset):
+        found = [batch for base, batch in rows.items() if base + RECORDS_OF_A_BATCH > offset]
+        content = b"".join(found[:at_once])
+        return {"records": content + b"".join(found[at_once : at_once + 1])[:HEADER_SIZE]}
+
+    return answer
+
+
+def read(stub, first=0, end=END, check_crc=True, timeout_s=20.0):
+    """Return the (base offset, last offset) of each batch read, their bytes, and the damage."""
+    address = KafkaAddress((("127.0.0.1", stub.port),), timeout_s=timeout_s)
+    window = OffsetWindow(address, TOPIC, TOPIC_ID.bytes, 0, first, end)
+    log = DamageLog(REPORT)
+    found, content = [], b""
+    for chunk in WindowReader(log, check_crc=check_crc).chunks(window):
+        for row in chunk.rows:
+            start, size = int(row[headers.POSITION]), int(row[headers.SIZE])
+            content += bytes(chunk.buffer[start : start + size])
+            found.append((int(row[headers.BASE_OFFSET]), int(row[headers.LAST_OFFSET])))
+    return found, content, [(one.position, one.end_position, one.reason) for one in log.found]
+
+
+def offsets_of(rows):
+    return [(base, base + RECORDS_OF_A_BATCH - 1) for base in rows]
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr(partition_stream, "RETRY_S", 0.001)
+
+
+def test_all_batches_are_read_as_they_are_stored():
+    rows = batches_of()
+    with FetchStub(serve(rows)) as stub:
+        assert read(stub) == (offsets_of(rows), b"".join(rows.values()), [])
+        assert stub.asked == [*range(0, END, 4 * RECORDS_OF_A_BATCH)]
+
+
+def test_a_window_may_begin_and_end_inside_of_batches():
+    rows = batches_of()
+    with FetchStub(serve(rows)) as stub:
+        found, _, damage = read(stub, first=7, end=31)
+    assert (found, damage) == ([(base, base + 2) for base in range(6, 31, 3)], [])
+
+
+def test_a_broker_over_its_quota_ends_nothing():
+    rows = batches_of()
+    answer, asked = serve(rows), []
+
+    def over_quota(offset):
+        asked.append(offset)
+        return answer(offset) if len(asked) % 3 == 0 else None
+
+    with FetchStub(over_quota) as stub:
+        assert read(stub) == (offsets_of(rows), b"".join(rows.values()), [])
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+)
+def test_a_leader_that_moved_is_asked_again(error):
+    rows = batches_of()
+    answer, asked = serve(rows), []
+
+    def answer_or_move(offset):
+        asked.append(offset)
+        return answer(offset) if len(asked) % 2 == 0 else {"error_code": error}
+
+    with FetchStub(answer_or_move) as stub:
+        assert read(stub) == (offsets_of(rows), b"".join(rows.values()), [])
+
+
+def test_records_that_retention_deleted_are_gone():
+    with (
+        FetchStub(lambda offset: {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE}) as stub,
+        pytest.raises(RecordsGone, match="ledger-0: the records from offset 0 on were deleted while they were read"),
+    ):
+        read(stub)
+
+
+def test_a_topic_that_was_created_again_is_noticed():
+    def answer(offset):
+        stub.topic_id = type(TOPIC_ID)(int=78)
+        return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID}
+
+    with FetchStub(answer) as stub, pytest.raises(RecordsGone, match="deleted, or created again"):
+        read(stub)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE])
+def test_an_error_that_stays_is_not_asked_for_again(error):
+    with FetchStub(lambda offset: {"error_code": error}) as stub:
+        with pytest.raises(Unanswered, match=f"ledger-0: {error.name}"):
+            read(stub)
+        assert stub.asked == [0]
+
+
+def test_a_broker_that_never_has_records_is_given_up():
+    with (
+        FetchStub(lambda offset: {}) as stub,
+        pytest.raises(Unanswered, match="ledger-0: no answer has the records from offset 0 on"),
+    ):
+        read(stub, timeout_s=0.2)
+
+
+def test_a_partition_without_a_leader_is_given_up():
+    with FetchStub(serve(batches_of())) as stub:
+        stub.has_leader = False
+        with pytest.raises(Unanswered, match="ledger-0 has no leader"):
+            read(stub, timeout_s=0.2)
+
+
+def test_a_batch_whose_crc_is_wrong_is_damage_and_the_next_are_read():
+    rows = batches_of()
+    rows[9] = rows[9][:-1] + b"x"
+    with FetchStub(serve(rows)) as stub:
+        found, _, damage = read(stub)
+        assert damage == [(9, 12, "CRC mismatch in the batch at offset 9")]
+        assert found == offsets_of(base for base in rows if base != 9)
+        assert read(stub, check_crc=False)[2] == []
+
+
+def test_a_length_that_is_wrong_is_damage_up_to_the_next_sound_batch():
+    rows = batches_of()
+    rows[9] = rows[9][:8] + (2**30).to_bytes(4, "big") + rows[9][12:]
+    with FetchStub(serve(rows)) as stub:
+        found, _, damage = read(stub)
+    assert [(start, end) for start, end, _ in damage] == [(9, 12)]
+    assert found == offsets_of(base for base in rows if base != 9)
+
+
+def test_offsets_that_go_back_are_damage():
+    rows = batches_of()
+    again = dict(rows)
+    again[30] = rows[3]
+    with FetchStub(serve(again)) as stub:
+        found, _, damage = read(stub)
+    assert [(start, end) for start, end, _ in damage] == [(30, 33)]
+    assert found == offsets_of(base for base in rows if base != 30)
+
+
+def test_records_that_the_broker_cannot_read_are_skipped_to_the_first_that_it_can():
+    rows = batches_of()
+    answer = serve({base: batch for base, batch in rows.items() if not 21 <= base < 120})
+
+    def broken(offset):
+        return {"error_code": ErrorCode.CORRUPT_MESSAGE} if 21 <= offset < 120 else answer(offset)
+
+    before = serve({base: batch for base, batch in rows.items() if base < 21})
+
+    def answer_or_fail(offset):
+        return before(offset) if offset < 21 else broken(offset)
+
+    with FetchStub(answer_or_fail) as stub:
+        found, _, damage = read(stub)
+    assert [(start, end) for start, end, _ in damage] == [(21, 120)]
+    assert found == offsets_of(base for base in rows if not 21 <= base < 120)
+
+
+def test_an_answer_that_has_only_earlier_batches_ends_in_damage():
+    rows = batches_of()
+    with FetchStub(lambda offset: {"records": rows[0]}) as stub:
+        found, _, damage = read(stub)
+    assert found == [(0, 2)]
+    assert [(start, end) for start, end, _ in damage] == [(3, END)]
+
+
+def test_bytes_that_are_no_batch_at_all_are_damage_to_the_end():
+    with FetchStub(lambda offset: {"records": b"\x7f" * 5_000}) as stub:
+        found, _, damage = read(stub)
+    assert found == []
+    assert [(start, end) for start, end, _ in damage] == [(0, END)]
+
+
+def test_a_batch_without_records_advances_the_reader():
+    rows = batches_of(4)
+    empty = bytearray(rows[3][:HEADER_SIZE])
+    empty[8:12] = (HEADER_SIZE - 12).to_bytes(4, "big")
+    empty[57:61] = (0).to_bytes(4, "big")
+    seal(empty, 0)
+    rows[3] = bytes(empty)
+    with FetchStub(serve(rows, at_once=1)) as stub:
+        found, _, damage = read(stub, end=12)
+    assert (found, damage) == (offsets_of(rows), [])
