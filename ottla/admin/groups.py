@@ -18,21 +18,19 @@ from ottla.broker.group.consumer.members import ConsumerGroupMember
 from ottla.broker.group.members import Member
 from ottla.broker.group.shard import GroupMetadata
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.fields import Reader
 from ottla.protocol.internal_topics.consumer_group_records import OwnedPartitions
+from ottla.protocol.internal_topics.consumer_protocol import read_first_partitions
+from ottla.protocol.steps import to_the_end
 from ottla.protocol.values import TopicPartition
 
 MOST_MEMBERS: Final = 100
 MOST_ASSIGNED: Final = 500
-"""Partitions of one member."""
+"""Topics of one member, and their partitions."""
 MOST_OFFSETS: Final = 200
 MOST_PENDING: Final = 10
 """Open transactions with an offset for one partition."""
 MOST_OF_ALL: Final = 10_000
-"""Members, their partitions and offsets in one reply."""
-_INDEX_BYTES: Final = 4
-_TOPIC_BYTES: Final = 6
-"""The least size of a topic in an assignment."""
+"""Members, their topics, partitions and offsets in one reply."""
 
 _MEMBER: Final = an_object(
     {
@@ -115,7 +113,7 @@ def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: in
         if items >= left:
             break
         members.append(_member(broker, member))
-        items += 1 + sum(len(partitions) for _, partitions in members[-1]["assignment"])
+        items += 1 + sum(1 + len(partitions) for _, partitions in members[-1]["assignment"])
     places = offsets.some_places(max(0, min(MOST_OFFSETS, left - items)))
     row = {
         "group_id": shorten(group.group_id),
@@ -145,7 +143,7 @@ def _protocol(group: ClassicGroup | ConsumerGroup) -> dict[str, Any]:
 def _member(broker: Broker, member: Member | ConsumerGroupMember) -> dict[str, Any]:
     if isinstance(member, Member):
         client_id, epoch = member.client_id, None
-        assignment = _decode_assignment(member.assignment, MOST_ASSIGNED)
+        assignment = _decode_assignment(member.assignment)
     else:
         client_id, epoch = member.metadata.client_id, member.epoch
         assignment = _list_partitions(broker, member.current.assigned)
@@ -173,30 +171,13 @@ def _few(assignment: list[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, t
             return
 
 
-def _decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
-    """Return (topic, partitions) for at most `most` topics of a member, with at most `most` partitions each.
-
-    The list is empty if the assignment is not in Kafka's format (`ConsumerProtocolAssignment.json`, version 0, with
-    which every later one begins).
-    """
-    found: list[tuple[str, tuple[int, ...]]] = []
-    reader = Reader(assignment)
+def _decode_assignment(assignment: bytes) -> list[tuple[str, tuple[int, ...]]]:
+    """Return (topic, partitions) of a member, at most `MOST_ASSIGNED` of both; none if a consumer cannot read them."""
     try:
-        if not assignment or reader.int16() < 0:
-            return []
-        count = reader.int32()
-        if count * _TOPIC_BYTES > len(assignment):
-            return []
-        for _ in range(min(count, most)):
-            topic = reader.string()
-            indexes = reader.int32()
-            if not 0 <= indexes * _INDEX_BYTES <= len(assignment):
-                return []
-            found.append((topic, tuple([reader.int32() for _ in range(min(indexes, most))])))
-            reader.raw(max(0, indexes - most) * _INDEX_BYTES)
+        partitions = to_the_end(read_first_partitions(assignment, MOST_ASSIGNED))
     except ProtocolError:
         return []
-    return found
+    return [(topic, tuple(indexes)) for topic, indexes in partitions.items()]
 
 
 def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners: Owners) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""All scripts of consumer groups, where Kafka's answers are kept, and how to ask: `python consumer_group_library.py`.
+"""All scripts of consumer groups, and the answers of Kafka: `python consumer_group_library.py [SCRIPT ...]`.
 
-As a program it asks Apache Kafka, and keeps its answers (needs Java, Maven).
+As a program it sends all scripts or some to Apache Kafka and records its answers (needs Java, Maven).
 """
 
 import gzip
@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from consumer_group_id_scripts import SCRIPTS as ID_SCRIPTS
-from consumer_group_migration_scripts import DISABLED
 from consumer_group_migration_scripts import SCRIPTS as MIGRATION_SCRIPTS
 from consumer_group_other_scripts import SCRIPTS as OTHER_SCRIPTS
+from consumer_group_policy_scripts import POLICIES
 from consumer_group_regex_scripts import SCRIPTS as REGEX_SCRIPTS
 from consumer_group_requests import TOPIC_CHANGE_S, ConsumerGroupRequests, topics_of
 from consumer_group_scripts import SCRIPTS as HEARTBEAT_SCRIPTS
@@ -35,12 +35,13 @@ SCRIPTS = {
         *REGEX_SCRIPTS,
         *WALKS,
         *MIGRATION_SCRIPTS,
+        *(script for scripts in POLICIES.values() for script in scripts),
     )
 }
 RECORDING = Path(__file__).parents[1] / "data" / "differential" / "kafka-4.3.1-consumer-groups.jsonl.gz"
 # Each group epoch gets its assignment at once.
 OVERRIDES = {"auto.create.topics.enable": "false", "group.consumer.assignment.interval.ms": "0"}
-NO_MIGRATION = OVERRIDES | {"group.consumer.migration.policy": "Disabled"}
+OF_POLICIES = {policy: OVERRIDES | {"group.consumer.migration.policy": policy} for policy in POLICIES}
 # What Ottla answers otherwise than Kafka (docs/decisions/differences.md): its answers by the number of the step.
 _NO_MEMBER = "UNKNOWN_MEMBER_ID"
 _NO_TOPICS = "a_member_joins_without_topics_while_an_assignment_is_due"
@@ -67,7 +68,8 @@ KEPT = {
 
 def overrides_of(name):
     """The options of the broker that plays a script."""
-    return NO_MIGRATION if name in {script.__name__ for script in DISABLED} else OVERRIDES
+    policies = (policy for policy, scripts in POLICIES.items() if SCRIPTS[name] in scripts)
+    return OF_POLICIES.get(next(policies, ""), OVERRIDES)
 
 
 def play_all(broker, names):
@@ -122,13 +124,17 @@ def recording():
     return {row["script"]: row["answers"] for row in rows}
 
 
-def main():
-    answers = {}
-    for overrides in (OVERRIDES, NO_MIGRATION):
+def main(wanted):
+    """Record the answers to these scripts, or to all if none is named."""
+    answers = recording() if wanted else {}
+    for overrides in (OVERRIDES, *OF_POLICIES.values()):
+        names = sorted(name for name in wanted or SCRIPTS if overrides_of(name) is overrides)
+        if not names:
+            continue
         with tempfile.TemporaryDirectory() as directory:
             kafka = ApacheKafka(Path(directory) / "kafka", overrides).start()
             try:
-                answers |= play_all(kafka, sorted(name for name in SCRIPTS if overrides_of(name) is overrides))
+                answers |= play_all(kafka, names)
             finally:
                 kafka.stop()
     rows = [{"script": name, "answers": answers[name]} for name in SCRIPTS]
@@ -138,4 +144,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -51,7 +51,7 @@ class ClassicMember:
         self.requests.commit(rows, self.member_id, epoch, self.instance, **more)
 
 
-def _settle(requests, **fields):
+def settle(requests, **fields):
     """Return a member that has all partitions of `a` in a classic group."""
     old = ClassicMember(requests, **fields)
     old.join() if old.instance else old.enter()
@@ -59,9 +59,9 @@ def _settle(requests, **fields):
     return old
 
 
-def _mix(requests, **fields):
+def mix(requests, **fields):
     """Return a member of each protocol that share `a`."""
-    old, new = _settle(requests, **fields), Member(requests, "m1", assignor="range")
+    old, new = settle(requests, **fields), Member(requests, "m1", assignor="range")
     new.join()
     for _ in range(2):
         old.join()
@@ -80,7 +80,7 @@ def finish(requests):
 
 
 def a_consumer_upgrades_a_classic_group(requests):
-    old, new = _settle(requests), Member(requests, "m1", assignor="range")
+    old, new = settle(requests), Member(requests, "m1", assignor="range")
     new.beat(epoch=1)
     new.leave()
     new.join()
@@ -161,7 +161,7 @@ def upgrades_with_subscriptions_that_work(requests):
 
 
 def an_upgrade_finds_members_that_wait_to_join(requests):
-    old = _settle(requests, instance="i1")
+    old = settle(requests, instance="i1")
     other = requests.post_join(instance="i2", protocols=old.rows({}))
     requests.wait_for("PreparingRebalance", 2)
     new = Member(requests, "m1", assignor="range")
@@ -178,7 +178,7 @@ def an_upgrade_finds_members_that_wait_to_join(requests):
 
 
 def an_upgrade_finds_members_that_wait_to_synchronize(requests):
-    old = _settle(requests, instance="i1")
+    old = settle(requests, instance="i1")
     other = requests.post_join(instance="i2", protocols=old.rows({}))
     requests.wait_for("PreparingRebalance", 2)
     first = requests.post_join(old.member_id, "i1", protocols=old.rows())
@@ -191,7 +191,7 @@ def an_upgrade_finds_members_that_wait_to_synchronize(requests):
 
 
 def a_static_consumer_takes_the_place_of_a_classic_member(requests):
-    old = _settle(requests, instance="i1")
+    old = settle(requests, instance="i1")
     new = Member(requests, "m1", instance="i1", assignor="range")
     new.join()
     old.beat()
@@ -236,7 +236,7 @@ def versions_of_the_messages_of_classic_members(requests):
 
 
 def requests_of_classic_members_with_refusals(requests):
-    old, _ = _mix(requests)
+    old, _ = mix(requests)
     for protocol_type, protocol in (("consumer", "other"), ("connect", "range")):
         requests.sync(old.member_id, old.generation, protocol_type=protocol_type, protocol=protocol)
     requests.sync(old.member_id, old.generation, version=4)
@@ -252,7 +252,7 @@ def requests_of_classic_members_with_refusals(requests):
 
 
 def classic_members_commit_and_fetch(requests):
-    old, new = _mix(requests)
+    old, new = mix(requests)
     for version in (7, 8, 9):
         for epoch in (old.generation, old.generation - 1, old.generation + 1, -1, 0):
             old.commit(epoch, version=version)
@@ -275,7 +275,7 @@ def classic_members_commit_and_fetch(requests):
 
 
 def a_classic_member_of_two_topics_changes_its_subscription(requests):
-    old, new = _mix(requests)
+    old, new = mix(requests)
     old.join(names=[requests.a, requests.b])
     old.sync()
     old.join(names=[requests.b])
@@ -290,7 +290,7 @@ def a_classic_member_of_two_topics_changes_its_subscription(requests):
 
 
 def static_classic_members_come_back(requests):
-    old, new = _settle(requests, instance="i1"), Member(requests, "m1", assignor="range")
+    old, new = settle(requests, instance="i1"), Member(requests, "m1", assignor="range")
     new.join()
     old.join()
     again = ClassicMember(requests, "", "i1")
@@ -312,7 +312,7 @@ def static_classic_members_come_back(requests):
 
 
 def the_last_consumer_leaves_a_classic_member(requests):
-    old, new = _mix(requests)
+    old, new = mix(requests)
     old.commit()
     new.leave()
     requests.list_types()
@@ -339,7 +339,7 @@ def the_last_consumer_leaves_a_classic_member(requests):
 
 
 def the_last_consumer_leaves_two_static_members(requests):
-    old, new = _mix(requests, instance="i1", protocols=("range", "roundrobin"))
+    old, new = mix(requests, instance="i1", protocols=("range", "roundrobin"))
     other = ClassicMember(requests, "", "i2", protocols=("roundrobin",), names=[requests.b])
     other.join({})
     other.sync()
@@ -352,7 +352,7 @@ def the_last_consumer_leaves_two_static_members(requests):
 
 
 def an_administrator_removes_the_last_consumer(requests):
-    old, new = _settle(requests), Member(requests, "m1", instance="i1", assignor="range")
+    old, new = settle(requests), Member(requests, "m1", instance="i1", assignor="range")
     new.join()
     requests.leave(("", "i1"), ("", "i1"), ("who", None))
     requests.list_types()
@@ -364,7 +364,7 @@ def an_administrator_removes_the_last_consumer(requests):
 
 
 def an_administrator_removes_everybody(requests):
-    old, _ = _mix(requests)
+    old, _ = mix(requests)
     requests.leave((old.member_id, None), ("m1", None))
     requests.list_types()
     requests.describe_consumer_group()
@@ -436,26 +436,6 @@ def a_dynamic_consumer_changes_its_protocol_and_back(requests):
     finish(requests)
 
 
-# -- where nobody migrates ---------------------------------------------------------------------------------------------
-
-
-def groups_that_do_not_migrate(requests):
-    old, new = _settle(requests), Member(requests, "m1", assignor="range")
-    new.join()
-    old.beat()
-    old.leave()
-    new.join()
-    old.join()
-    requests.join("", protocols=old.rows())
-    requests.join("", "i", protocols=old.rows(), protocol_type="connect")
-    requests.join("who", version=3, protocols=[])
-    old.beat()
-    new.leave()
-    finish(requests)
-
-
-DISABLED = [groups_that_do_not_migrate]
-"""Scripts of a broker with `group.consumer.migration.policy=disabled`."""
 SCRIPTS = [
     a_consumer_upgrades_a_classic_group,
     a_consumer_upgrades_a_group_with_the_partitions_that_it_does_not_want,
@@ -479,5 +459,4 @@ SCRIPTS = [
     a_classic_member_takes_the_place_of_one_of_two_consumers,
     a_static_consumer_that_is_away_is_replaced_by_a_classic_member,
     a_dynamic_consumer_changes_its_protocol_and_back,
-    *DISABLED,
 ]

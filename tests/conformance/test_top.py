@@ -39,6 +39,19 @@ def commit(client, group, topic, offset):
     )
 
 
+def join(client, group, topic):
+    """Join a group of the consumer protocol."""
+    heartbeat = codec.request_class(ApiKey.CONSUMER_GROUP_HEARTBEAT)(
+        group_id=group,
+        member_id="one",
+        member_epoch=0,
+        rebalance_timeout_ms=CALM_MS,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+    client.until(lambda: not client.connection.send(heartbeat, 1).error_code)
+
+
 def top(broker, *arguments):
     done = CliRunner().invoke(main, ["top", "--once", "-b", broker.bootstrap, *arguments], catch_exceptions=False)
     assert (done.exit_code, done.stderr) == (0, "")
@@ -52,6 +65,7 @@ def test_top_lists_open_and_forgotten_transactions_and_lag(broker):
         ledger, lost = client.create_topic("ledger", 2), client.create_topic("lost")
         client.produce(ledger, 0, count=5)
         commit(client, "readers", ledger, 2)
+        join(client, "members", ledger)
         producer_id, epoch = client.begin("order-1", [(ledger, 0), (ledger, 1)], CALM_MS)
         client.produce(ledger, 0, count=3)
         client.produce(lost, 0, "nobody", FOREIGN_PRODUCER_ID, 0)
@@ -61,7 +75,7 @@ def test_top_lists_open_and_forgotten_transactions_and_lag(broker):
         client.close()
     assert found["answer"] == (
         "1 open transaction, 0 overdue; 6 offsets held back in 3 partitions (1 of them by a transaction that will "
-        "never end); 1 group, the largest lag is 7."
+        "never end); 2 groups, the largest lag is 7."
     )
     (transaction,) = found["transactions"]
     assert transaction.pop("age_ms") + transaction.pop("time_left_ms") == CALM_MS
@@ -80,8 +94,10 @@ def test_top_lists_open_and_forgotten_transactions_and_lag(broker):
         ("ledger", 0, 5, 9, 4, "in time", "order-1", producer_id),
         ("ledger", 1, 0, 1, 1, "in time", "order-1", producer_id),
     ]
-    assert [(row["group"], row["partitions"], row["lag"], row["stable_lag"]) for row in found["groups"]] == [
-        ("readers", 1, 7, 3)
+    groups = [tuple(value for name, value in row.items() if name != "coordinator") for row in found["groups"]]
+    assert groups == [
+        ("readers", "classic", "Empty", None, None, 1, 7, 3),
+        ("members", "consumer", "Stable", 2, 2, 0, 0, 0),
     ]
     assert "not answered" not in found
     assert text.startswith(found["answer"])

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.scan import schemas
+from tests.consumer_group_records import POSITIONS, write_consumer_offsets
 from tests.segment_files import REFERENCE
 from tests.spark.views import read_view
 from tests.unit.cli.kafka_directory import kafka_dump
@@ -251,6 +252,17 @@ def test_group_offsets_are_decoded_as_kafka_decodes_them(reference, name):
     assert [row["fate"] for row in rows].count("aborted") == 1
     (last,) = read_view(reference(name), "group_offsets")
     assert last == [row for row in rows if row["fate"] == "committed"][-1]
+
+
+def test_group_offsets_are_the_positions_of_groups_of_the_consumer_protocol(write_log):
+    root = write_consumer_offsets(write_log)
+    rows = read_view(root, "group_offsets", on_damage="fail")
+    assert {
+        (row["group"], row["committedTopic"], row["committedPartition"]): row["committedOffset"] for row in rows
+    } == POSITIONS
+    assert {row["fate"] for row in rows} == {"none", "committed"}
+    history = read_view(root, "group_offsets", history="true", on_damage="fail")
+    assert len(history) == len(POSITIONS) + 2  # a position and its tombstone
 
 
 @BOTH

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from ottla import files
 from ottla.broker.cluster.image import INTERNAL_TOPICS, MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot
+from ottla.broker.group.consumer.consumer_group import IllegalRecord
 from ottla.broker.group.shard import GroupMetadata, GroupStore
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
@@ -180,7 +181,7 @@ class Directory:
             yield
         except TooLarge as large:
             self.unread.append(f"{name} was not read to its end: {large}")
-        except ProtocolError as broken:
+        except (ProtocolError, IllegalRecord) as broken:
             self.problems.append(f"{name} cannot be read to its end: {broken}")
 
     def _read(self, name: str, decode: Callable[[bytes], T], absent: T, faults: list[str] | None = None) -> T:

@@ -12,6 +12,7 @@ from ottla.protocol.batch import COMMIT, read_marker
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.internal_topics.offsets_records import OffsetKey
 from ottla.scan.log_directory import SEGMENT
 
 
@@ -67,7 +68,7 @@ class _Tally:
     def __init__(self, name: str) -> None:
         self.batches = self.records = self.end_offset = 0
         self.outcomes = {True: 0, False: 0}
-        self.group_offsets: set[object] = set()
+        self.group_offsets: set[OffsetKey] = set()
         self.transactional_ids: set[str] = set()
         self._name = name
 
@@ -90,6 +91,7 @@ class _Tally:
 
     def _add_internal(self, header: BatchHeader, batch: memoryview) -> None:
         if self._name.startswith("__consumer_offsets-"):
-            self.group_offsets.update(record.key for record in replay_batch(header, batch) if record.key is not None)
+            keys = (record.key for record in replay_batch(header, batch))
+            self.group_offsets.update(key for key in keys if isinstance(key, OffsetKey))
         elif self._name.startswith("__transaction_state-"):
             self.transactional_ids.update(change.transactional_id for change in read_changes(header, batch, self._name))

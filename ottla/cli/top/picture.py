@@ -62,12 +62,29 @@ class HeldBack(NamedTuple):
         return self.ends.high_watermark - self.ends.last_stable_offset
 
 
-class GroupLag(NamedTuple):
-    """A group with its lag on partitions with committed offsets: `lag` to the high watermark, `stable_lag` to the last
-    stable offset. Transactions hold back the difference."""
+class ListedGroup(NamedTuple):
+    """A group in the view of its coordinator. Only groups of the consumer protocol have epochs.
+
+    `assignment_epoch` is the epoch of the target assignment. It is smaller than `epoch` until the assignor has run.
+    """
 
     group_id: str
+    type: str
     state: str
+    epoch: int | None
+    assignment_epoch: int | None
+    coordinator: int
+
+
+class GroupLag(NamedTuple):
+    """A group with its lag on partitions with committed offsets: `lag` to the high watermark, `stable_lag` to the last
+    stable offset. Transactions hold back the difference. The first fields are those of `ListedGroup`."""
+
+    group_id: str
+    type: str
+    state: str
+    epoch: int | None
+    assignment_epoch: int | None
     coordinator: int
     partitions: int
     lag: int
@@ -106,7 +123,7 @@ class Picture(NamedTuple):
                 if has(each.transactional_id, each.state, *(topic for topic, _ in each.partitions))
             ],
             held_back=[each for each in self.held_back if has(each.topic, each.transactional_id, each.standing)],
-            groups=[each for each in self.groups if has(each.group_id, each.state)],
+            groups=[each for each in self.groups if has(each.group_id, each.type, each.state)],
         )
 
 
@@ -144,9 +161,9 @@ def held_back(
 
 
 def group_lag(
-    group: tuple[str, str, int], committed: Sequence[tuple[TopicPartition, int]], ends: dict[TopicPartition, Ends]
+    group: ListedGroup, committed: Sequence[tuple[TopicPartition, int]], ends: dict[TopicPartition, Ends]
 ) -> GroupLag:
-    """Return the row of a group (id, state, coordinator) with these committed offsets."""
+    """Return the row of a group with these committed offsets."""
     lag = stable_lag = 0
     for place, offset in committed:
         at = ends.get(place)

@@ -16,6 +16,8 @@ PANES: Final = ("transactions", "partitions", "groups")
 HEAD_LINES: Final = 3
 PANE_LINES: Final = 2
 """Number of lines of a pane without rows: its title, and the head of its table."""
+_TEXTS: Final = frozenset(("transactional id", "state", "where", "topic", "standing", "group", "type"))
+"""Columns aligned to the left."""
 HELP: Final = "arrows and Tab move   / filter   Esc all   q quit"
 _HURTS: Final = {
     Standing.FORGOTTEN: "bold red",
@@ -94,7 +96,7 @@ def _line(text: str, style: str) -> Text:
 def _table(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[object]]]) -> Table:
     table = Table(box=None, pad_edge=False, expand=False, header_style="dim", show_header=True)
     for column in columns:
-        is_number = column not in ("transactional id", "state", "where", "topic", "standing", "group")
+        is_number = column not in _TEXTS
         table.add_column(column, no_wrap=True, overflow="ellipsis", justify="right" if is_number else "left")
     for style, cells in rows:
         table.add_row(*(Text("-" if cell is None else printable(str(cell)), style=style) for cell in cells))
@@ -133,10 +135,12 @@ def _partitions(picture: Picture) -> tuple[Sequence[str], _Rows]:
 
 
 def _groups(picture: Picture) -> tuple[Sequence[str], _Rows]:
-    columns = ("group", "state", "partitions", "lag", "lag below stable")
-    return columns, [
-        ("", (each.group_id, each.state, each.partitions, each.lag, each.stable_lag)) for each in picture.groups
-    ]
+    columns = ("group", "type", "state", "epoch", "assigned", "partitions", "lag", "stable lag")
+    rows: _Rows = []
+    for each in picture.groups:
+        protocol = (each.type, each.state, each.epoch, each.assignment_epoch)
+        rows.append(("", (each.group_id, *protocol, each.partitions, each.lag, each.stable_lag)))
+    return columns, rows
 
 
 def _duration(ms: int | None) -> str | None:

@@ -8,10 +8,22 @@ transactions and of groups, then others in turn, so that all are polled in time.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
-from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
+from ottla.cli.top.picture import (
+    Ends,
+    GroupLag,
+    HeldBack,
+    LeftOut,
+    ListedGroup,
+    Picture,
+    by_pain,
+    group_lag,
+    held_back,
+    ongoing,
+)
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
@@ -32,13 +44,11 @@ _BATCHED: Final = 8
 _NAMED: Final = 9
 """Versions of OffsetFetch: the first that takes several groups, and the last that names topics."""
 
+_CONSUMER: Final = "consumer"
+"""Type of a group of the consumer protocol."""
+
 _T = TypeVar("_T")
-
-
-class _Group(NamedTuple):
-    group_id: str
-    state: str
-    coordinator: int
+_Committed = tuple[ListedGroup, list[tuple[TopicPartition, int]]]
 
 
 class Watch(Cluster):
@@ -220,11 +230,9 @@ class Watch(Cluster):
 
     # --- groups
 
-    def _fetch_committed(
-        self, topology: Topology, gaps: list[str], left_out: list[LeftOut]
-    ) -> list[tuple[_Group, list[tuple[TopicPartition, int]]]]:
+    def _fetch_committed(self, topology: Topology, gaps: list[str], left_out: list[LeftOut]) -> list[_Committed]:
         """Return some groups with their committed offsets: the groups with the largest lag, and others in turn."""
-        groups: dict[str, _Group] = {}
+        groups: dict[str, ListedGroup] = {}
         for broker, address in sorted(topology.brokers.items()):
             try:
                 reply = self.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
@@ -235,26 +243,38 @@ class Watch(Cluster):
             else:
                 for row in reply.groups:
                     if row.protocol_type in ("", "consumer"):
-                        state = str(getattr(row, "group_state", None) or "-")
-                        groups[row.group_id] = _Group(row.group_id, state, broker)
+                        kind, state = (str(getattr(row, name, None) or "-") for name in ("group_type", "group_state"))
+                        groups[row.group_id] = ListedGroup(row.group_id, kind, state, None, None, broker)
         first = [group_id for group_id in self._lagging if group_id in groups]
         rest = sorted(groups.keys() - set(first))
         some, self._next_group = _in_turn(rest, self._next_group, MOST_GROUPS - len(first))
         chosen = [groups[group_id] for group_id in (*first, *some)]
         if len(chosen) < len(groups):
             left_out.append(LeftOut("groups", len(chosen), len(groups)))
-        found: list[tuple[_Group, list[tuple[TopicPartition, int]]]] = []
+        found: list[_Committed] = []
         for broker, address in sorted(topology.brokers.items()):
-            of_broker = [group for group in chosen if group.coordinator == broker]
+            of_broker = self._with_epochs(address, [each for each in chosen if each.coordinator == broker], gaps)
             try:
                 found += self._offsets_of(address, of_broker)
             except Unanswered as error:
                 gaps.append(str(error))
         return found
 
-    def _offsets_of(
-        self, address: Address, groups: Sequence[_Group]
-    ) -> Iterator[tuple[_Group, list[tuple[TopicPartition, int]]]]:
+    def _with_epochs(self, address: Address, groups: Sequence[ListedGroup], gaps: list[str]) -> list[ListedGroup]:
+        """Return the groups of a broker, and describe those of the consumer protocol: their epochs and state."""
+        described = {group.group_id: group for group in groups}
+        ids = [group.group_id for group in groups if group.type.casefold() == _CONSUMER]
+        request = codec.request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)
+        try:
+            for some in _batches(ids):
+                for row in self.ask(address, request(group_ids=some)).groups:
+                    if row.group_id in described:
+                        described[row.group_id] = _with_epoch(described[row.group_id], row, gaps)
+        except Unanswered as error:
+            gaps.append(str(error))
+        return [*described.values()]
+
+    def _offsets_of(self, address: Address, groups: Sequence[ListedGroup]) -> Iterator[_Committed]:
         request = codec.request_class(ApiKey.OFFSET_FETCH)
         served = self._serves(address, ApiKey.OFFSET_FETCH) if groups else 0
         if served < _BATCHED:
@@ -263,16 +283,28 @@ class Watch(Cluster):
                 yield group, _offsets(reply.topics)
             return
         by_id = {group.group_id: group for group in groups}
-        for start in range(0, len(groups), MOST_GROUPS_AT_ONCE):
-            some = groups[start : start + MOST_GROUPS_AT_ONCE]
+        for some in _batches(groups):
             named = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
             for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
-                if not row.error_code:
+                if not row.error_code and row.group_id in by_id:
                     yield by_id[row.group_id], _offsets(row.topics)
 
     def _remember_lagging(self, groups: Sequence[GroupLag]) -> None:
         worst = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
         self._lagging = [each.group_id for each in worst[: MOST_GROUPS // 2]]
+
+
+def _with_epoch(group: ListedGroup, row: Any, gaps: list[str]) -> ListedGroup:
+    """Return the group as described, without epochs if it has ended or changed its type meanwhile."""
+    if not row.error_code:
+        return group._replace(state=row.group_state, epoch=row.group_epoch, assignment_epoch=row.assignment_epoch)
+    if row.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        gaps.append(f"broker {group.coordinator} does not describe groups: {error_name(row.error_code)}")
+    return group
+
+
+def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    return (items[start : start + MOST_GROUPS_AT_ONCE] for start in range(0, len(items), MOST_GROUPS_AT_ONCE))
 
 
 def _offsets(topics: Any) -> list[tuple[TopicPartition, int]]:

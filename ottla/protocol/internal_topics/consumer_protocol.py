@@ -7,6 +7,7 @@ Source: `ConsumerProtocol`, `ConsumerProtocolSubscription.json`, `ConsumerProtoc
 higher one is read as 3, and bytes after the last field are ignored) of Kafka 4.3.1.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -84,6 +85,15 @@ def read_assignment(content: bytes) -> Steps[Assignment]:
     return Assignment(partitions, bool(reader.raw(max(0, reader.int32()))))
 
 
+def read_first_partitions(content: bytes, most: int) -> Steps[Partitions]:
+    """Read at most `most` topics of an assignment, and at most `most` partitions of all of them.
+
+    The bytes after these are not read.
+    """
+    read_version(content)
+    return (yield from _read_partitions(Reader(content, 2), most))
+
+
 def encode_assignment(partitions: Iterable[tuple[str, Sequence[int]]], version: int) -> Steps[bytes]:
     """Encode (topic, partitions) without data of an assignor."""
     rows = [*partitions]
@@ -102,17 +112,22 @@ def encode_assignment(partitions: Iterable[tuple[str, Sequence[int]]], version: 
     return bytes(writer.out)
 
 
-def _read_partitions(reader: Reader) -> Steps[Partitions]:
+def _read_partitions(reader: Reader, most: int = sys.maxsize) -> Steps[Partitions]:
+    """Read topics until `most` topics or `most` partitions are read."""
     found: dict[str, list[int]] = {}
-    for _ in range(_read_count(reader, _SMALLEST_TOPIC)):
+    wanted = most
+    for _ in range(min(_read_count(reader, _SMALLEST_TOPIC), most)):
         indexes = found.setdefault(reader.string(), [])
-        left = _read_count(reader, _INDEX.size)
+        left = min(_read_count(reader, _INDEX.size), wanted)
+        wanted -= left
         while left:
             count = min(left, INDEXES_AT_ONCE)
             indexes += Struct(f">{count}i").unpack(reader.raw(count * _INDEX.size))
             left -= count
             yield count * INDEX_US
         yield ENTRY_US
+        if not wanted:
+            break
     return found
 
 

@@ -12,7 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from picture import Picture
 
 from ottla.admin.event_stream import MOST_STREAMS
+from ottla.admin.groups import MOST_ASSIGNED
 from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.internal_topics.consumer_protocol import encode_assignment
+from ottla.protocol.steps import to_the_end
 from tests.api.callers import GROUP, LEDGER, Member, Producer, commit
 from tests.api.consumer_groups import INTERVAL_MS
 from tests.api.consumer_groups import Member as ConsumerMember
@@ -237,6 +240,16 @@ def test_a_malformed_assignment_is_listed_as_empty(picture, share):
     member.join()
     member.sync((member, share))
     assert picture.get("/v1/groups")["groups"][0]["members"][0]["assignment"] == []
+
+
+def test_long_assignment_is_listed_up_to_the_bound(picture):
+    member = Member(picture.broker)
+    member.join()
+    many = {f"topic-{number}": range(3) for number in range(MOST_ASSIGNED)}
+    member.sync((member, to_the_end(encode_assignment(many.items(), 3))))
+    shown = picture.get("/v1/groups")["groups"][0]["members"][0]["assignment"]
+    assert sum(len(partitions) for _, partitions in shown) == MOST_ASSIGNED
+    assert shown[0] == ["topic-0", [0, 1, 2]]
 
 
 def test_the_history_of_transactions(picture):

@@ -5,14 +5,16 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.internal_topics.consumer_protocol import (
+    INDEX_US,
     Assignment,
     Subscription,
     encode_assignment,
     read_assignment,
+    read_first_partitions,
     read_subscription,
     read_version,
 )
-from ottla.protocol.steps import to_the_end
+from ottla.protocol.steps import ENTRY_US, to_the_end
 from tests.subscriptions import assign, subscribe
 
 OWNED = {"a": [0, 2], "b": [1]}
@@ -66,6 +68,38 @@ def test_long_arrays_are_read_and_written_in_steps():
         content = done.value
     assert max(costs) <= 100.0 < sum(costs)
     assert to_the_end(read_assignment(content)).partitions == topics
+
+
+@pytest.mark.parametrize(
+    ("most", "found"),
+    [
+        (0, {}),
+        (1, {"a": [0]}),
+        (2, {"a": [0, 2]}),
+        (3, {"a": [0, 2], "b": [1]}),
+        (9, {"a": [0, 2], "b": [1], "c": [], "d": [5]}),
+    ],
+)
+def test_first_partitions_are_read_up_to_a_bound(most, found):
+    content = assign(a=[0, 2], b=[1], c=[], d=[5])
+    assert to_the_end(read_first_partitions(content, most)) == found
+
+
+def test_bytes_after_the_first_partitions_are_not_read():
+    content = assign(a=[0, 2], b=[1])
+    assert to_the_end(read_first_partitions(content[:-4], 9)) == OWNED  # without the data of the assignor
+    head = content.removesuffix(bytes.fromhex("00000002 0001 62 00000001 00000001 ffffffff"))
+    assert to_the_end(read_first_partitions(head + b"\xff" * 11, 1)) == {"a": [0]}
+    with pytest.raises(ProtocolError):
+        to_the_end(read_first_partitions(head + b"\xff" * 11, 3))
+
+
+def test_cost_of_the_first_partitions_is_that_of_the_bound():
+    topics = {f"topic-{number}": list(range(2_500)) for number in range(100)}
+    content = to_the_end(encode_assignment([(name, tuple(rows)) for name, rows in topics.items()], 3))
+    assert sum(read_first_partitions(content, 500)) == ENTRY_US + 500 * INDEX_US
+    empty = to_the_end(encode_assignment([(name, ()) for name in topics], 3))
+    assert sum(read_first_partitions(empty, 50)) == 50 * ENTRY_US
 
 
 @pytest.mark.parametrize("version", range(4))

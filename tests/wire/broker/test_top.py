@@ -9,6 +9,7 @@ import select
 import signal
 import sys
 import time
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -19,16 +20,28 @@ from served import Served
 from ottla.cli.main import main
 from ottla.cli.top import watch as watching
 from ottla.cli.top.watch import Watch
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
+from ottla.wire.connection import BlockingConnection
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.test_terminal import check_document
 
+HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+OPTIONS = {
+    "auto.create.topics.enable": "true",
+    "num.partitions": "4",
+    # The assignor does not run again for a second member.
+    "group.consumer.assignment.interval.ms": "600000",
+    "group.consumer.max.assignment.interval.ms": "600000",
+}
 HOSTILE = "order-\x1b[2J"
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     folder = tmp_path_factory.mktemp("top")
-    more = ["--override", "auto.create.topics.enable=true", "--override", "num.partitions=4"]
+    more = [f"--override={name}={value}" for name, value in OPTIONS.items()]
     served = Served(folder / "data", "--admin-listen", "127.0.0.1:0", "--test-control", *more).ready()
     served.url = served.process.stdout.readline().removeprefix("admin ").strip()
     served.bootstrap = f"127.0.0.1:{served.port}"
@@ -80,6 +93,67 @@ def test_once_lists_the_transaction_that_holds_partitions_back(broker):
         (f"readers-{number}", 3, 1) for number in range(3)
     ]
     assert "left out" not in document and "not answered" not in document
+
+
+@pytest.fixture
+def rebalancing(broker):
+    """Yield a group of the consumer protocol with two members. The assignor has not run for the second."""
+    with BlockingConnection("127.0.0.1", broker.port, timeout_s=EVENT_TIMEOUT_S) as connection:
+
+        def ask(api, version, **fields):
+            return connection.send(codec.request_class(api)(**fields), version)
+
+        def heartbeat(name, epoch, **fields):
+            reply = ask(HEARTBEAT, 1, group_id="moving", member_id=name, member_epoch=epoch, **fields)
+            assert reply.error_code == ErrorCode.NONE, reply
+
+        joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["ledger"], "topic_partitions": []}
+        for name in ("one", "two"):
+            heartbeat(name, 0, **joining)
+        yield "moving"
+        for name in ("one", "two"):
+            heartbeat(name, -1)
+        (deleted,) = ask(ApiKey.DELETE_GROUPS, 2, groups_names=["moving"]).results
+        assert deleted.error_code == ErrorCode.NONE, deleted
+
+
+def top_groups(broker):
+    document = json.loads(top("-b", broker.bootstrap, "--once", "--format", "json").stdout)
+    check_document("ottla top --once", document)
+    return {row["group"]: row for row in document["groups"]}, document
+
+
+def test_a_group_of_the_consumer_protocol_has_the_state_and_the_epochs_of_the_admin_port(broker, rebalancing):
+    rows, document = top_groups(broker)
+    row = rows[rebalancing]
+    assert (row["type"], row["state"], row["epoch"], row["assignment_epoch"]) == ("consumer", "Assigning", 3, 2)
+    assert (rows["readers-0"]["type"], rows["readers-0"]["epoch"], rows["readers-0"]["assignment_epoch"]) == (
+        "classic",
+        None,
+        None,
+    )
+    assert "not answered" not in document
+    with urlopen(f"{broker.url}/v1/groups?prefix={rebalancing}", timeout=EVENT_TIMEOUT_S) as reply:
+        (shown,) = json.load(reply)["groups"]
+    assert {name: shown[name] for name in ("type", "state", "epoch", "assignment_epoch")} == {
+        name: row[name] for name in ("type", "state", "epoch", "assignment_epoch")
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [
+        ("GROUP_AUTHORIZATION_FAILED", ["broker 1 does not describe groups: GROUP_AUTHORIZATION_FAILED"]),
+        ("GROUP_ID_NOT_FOUND", []),
+    ],
+)
+def test_a_group_that_is_not_described_is_listed_without_epochs(broker, rebalancing, error, reasons):
+    plan = ["ctl", "fault", "add", "reply", "--api", "ConsumerGroupDescribe", "--error", error]
+    assert CliRunner().invoke(main, [*plan, "--times", "1", "--admin", broker.url]).exit_code == 0
+    rows, document = top_groups(broker)
+    row = rows[rebalancing]
+    assert (row["type"], row["state"], row["epoch"], row["assignment_epoch"]) == ("consumer", "Assigning", None, None)
+    assert [each["reason"] for each in document.get("not answered", [])] == reasons
 
 
 def test_once_as_text_moves_no_cursor(broker):

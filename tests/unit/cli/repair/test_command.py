@@ -254,7 +254,7 @@ def test_costs_count_group_offsets_and_transactional_ids(clean):
         flip(clean / name / f"{SEGMENT}.log", 100)
     _, found = run(clean, "--dry-run")
     costs = {row["partition"]: row for row in found["a cut gives up"]}
-    assert costs["__consumer_offsets-1"]["group_offsets"] == 2
+    assert costs["__consumer_offsets-1"]["group_offsets"] == 1
     assert costs["__transaction_state-2"]["transactional_ids"] >= 3
 
 

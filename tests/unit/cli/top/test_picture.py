@@ -4,6 +4,7 @@ from ottla.cli.top.picture import (
     Ends,
     GroupLag,
     HeldBack,
+    ListedGroup,
     Ongoing,
     Picture,
     by_pain,
@@ -26,6 +27,10 @@ def partition(topic, standing, age_ms=0, held=1, transactional_id="tx"):
     return HeldBack(topic, 0, Ends(10, 10 + held), age_ms, transactional_id, 7, standing)
 
 
+def group(group_id, **fields):
+    return GroupLag(group_id, "classic", "Stable", None, None, 1, 1, 0, 0)._replace(**fields)
+
+
 def test_rows_sort_by_forgotten_then_overdue_then_age():
     picture = by_pain(
         Picture(
@@ -37,7 +42,7 @@ def test_rows_sort_by_forgotten_then_overdue_then_age():
                 partition("late", Standing.OVERDUE, 10),
                 partition("lost", Standing.FORGOTTEN, 1),
             ],
-            [GroupLag("a", "Empty", 1, 1, 3, 1), GroupLag("b", "Empty", 1, 1, 30, 0)],
+            [group("a", lag=3, stable_lag=1), group("b", lag=30)],
         )
     )
     assert [each.transactional_id for each in picture.transactions] == ["late", "old", "young"]
@@ -55,8 +60,10 @@ def test_a_filter_finds_names_in_all_tables():
         NOW_MS,
         [transaction("order-1", 1, 1), transaction("other", 1, 1)._replace(partitions=(("Orders", 3),))],
         [partition("ledger", Standing.IN_TIME, transactional_id="ORDER-1"), partition("x", Standing.IN_TIME)],
-        [GroupLag("reorder", "Stable", 1, 1, 0, 0), GroupLag("b", "Stable", 1, 1, 0, 0)],
+        [group("reorder"), group("b"), group("c", type="consumer", state="Reconciling")],
     )
+    assert [each.group_id for each in picture.matching("CONSUMER").groups] == ["c"]
+    assert [each.group_id for each in picture.matching("reconc").groups] == ["c"]
     found = picture.matching("order")
     assert [each.transactional_id for each in found.transactions] == ["order-1", "other"]
     assert [each.topic for each in found.held_back] == ["ledger"]
@@ -82,8 +89,9 @@ def test_a_partition_is_held_back_since_its_transaction_began_or_since_it_was_se
 def test_lag_counts_to_the_high_watermark_and_below_the_last_stable_offset():
     ends = {("a", 0): Ends(10, 15), ("a", 1): Ends(20, 20)}
     committed = [(("a", 0), 4), (("a", 1), 25), (("deleted", 0), 1)]
-    assert group_lag(("readers", "Stable", 1), committed, ends) == GroupLag("readers", "Stable", 1, 3, 11, 6)
-    assert group_lag(("ahead", "Stable", 1), [(("a", 0), 12)], ends)[-2:] == (3, 0)
+    listed = ListedGroup("readers", "consumer", "Assigning", 5, 4, 1)
+    assert group_lag(listed, committed, ends) == GroupLag("readers", "consumer", "Assigning", 5, 4, 1, 3, 11, 6)
+    assert group_lag(listed, [(("a", 0), 12)], ends)[-2:] == (3, 0)
 
 
 def test_many_partitions_are_counted():

@@ -23,7 +23,10 @@ PICTURE = Picture(
     1_700_000_000_000,
     [transaction(number) for number in range(50)],
     [HeldBack("ledger", 0, Ends(5, 9), 61_400, HOSTILE, 7, Standing.FORGOTTEN)],
-    [GroupLag("readers", "Stable", 1, 2, 1_000, 10)],
+    [
+        GroupLag("readers", "consumer", "Assigning", 12, 11, 1, 2, 1_000, 10),
+        GroupLag("others", "classic", "Stable", None, None, 1, 1, 7, 7),
+    ],
     [LeftOut("partitions", 2_000, 10_000)],
 )
 
@@ -41,9 +44,18 @@ def test_all_tables_fit_the_terminal():
             assert len(drawn) <= height
             assert all(len(line) <= width for line in drawn)
     text = "\n".join(lines(Screen(PICTURE)))
-    for part in ("transactions 1-", "of 50", "tx-0", "1 min 1 s", "partitions 1", "forgotten", "groups 1", "1000"):
+    for part in ("transactions 1-", "of 50", "tx-0", "1 min 1 s", "partitions 1", "forgotten", "groups 2", "1000"):
         assert part in text
     assert "looked at 2000 of 10000 partitions" in text
+
+
+def test_epochs_of_a_group_are_next_to_its_state_and_fit_80_columns():
+    drawn = [" ".join(line.split()) for line in lines(Screen(PICTURE), width=80)]
+    at = drawn.index("group type state epoch assigned partitions lag stable lag")
+    assert drawn[at + 1 : at + 3] == [
+        "readers consumer Assigning 12 11 2 1000 10",
+        "others classic Stable - - 1 7 7",
+    ]
 
 
 def test_names_move_no_cursor_and_are_no_markup():

@@ -1,7 +1,5 @@
 """Records of consumer groups that Apache Kafka 4.3.1 wrote (`tests/conformance/consumer_group_clients.py`)."""
 
-from pathlib import Path
-
 import pytest
 
 from ottla.broker.group.consumer.consumer_group import ConsumerGroupState
@@ -16,15 +14,7 @@ from ottla.protocol.internal_topics.consumer_group_records import (
     encode_consumer_group_value,
     read_consumer_group_key,
 )
-
-RECORDED = Path(__file__).parents[4] / "data" / "consumer-groups" / "kafka-4.3.1.txt"
-
-
-def read_records():
-    """Yield the key and the value of each record, as bytes; a tombstone is None."""
-    for line in RECORDED.read_text().splitlines():
-        key, value = line.split()
-        yield bytes.fromhex(key), None if value == "-" else bytes.fromhex(value)
+from tests.consumer_group_records import read_records
 
 
 @pytest.fixture(scope="module")
