@@ -121,6 +121,7 @@ class GroupChecks:
             version = id(group), group.version
             if self._versions.get(group.group_id) != version:
                 self._versions[group.group_id] = version
+                self._world.met["groups with resolved regular expressions"] |= bool(group.regexes)
                 yield from self._check_change(assembly, group)
                 yield from self._check_group(group)
         for group_id in self._epochs.keys() - found:
@@ -138,7 +139,7 @@ class GroupChecks:
 
     def _check_change(self, assembly: Assembly, group: ClassicGroup | ConsumerGroup) -> Iterator[str]:
         """Check a group that has changed its protocol, and forget one that began anew, because it had no members."""
-        before, now = self._seen.get(group.group_id), SeenGroup.of(group)
+        before, now = self._seen.get(group.group_id), SeenGroup.of(group, self._world.kills)
         self._seen[group.group_id] = now
         if before is None or before.is_classic == now.is_classic:
             return
@@ -147,7 +148,7 @@ class GroupChecks:
             self._forget(group.group_id)
             return
         self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
-        yield from check_migration(assembly, before, group)
+        yield from check_migration(assembly, before, group, before.kills != now.kills)
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(assembly, before, group)
 
@@ -164,10 +165,11 @@ class GroupChecks:
         their partitions until they have joined. Neither Kafka nor Ottla asks what they own.
         """
         for membership in self._memberships():
-            if membership.group == group.group_id and isinstance(membership, ClassicMembership):
-                if not membership.owned <= before.find_assigned(assembly, membership.member_id):
-                    membership.is_overtaken = True
-                    self._world.met["members of a withdrawn assignment"] += 1
+            if membership.group != group.group_id or not isinstance(membership, ClassicMembership):
+                continue
+            if not membership.owned <= before.find_assigned(assembly, membership.member_id):
+                membership.is_overtaken = True
+                self._world.met["members of a withdrawn assignment"] += 1
 
     def _check_group(self, group: ConsumerGroup) -> Iterator[str]:
         title = f"group {group.group_id}"
@@ -348,6 +350,10 @@ def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
     if group.state is not ConsumerGroupState.STABLE:
         yield f"{title} is {group.state.value}"
     topics = assembly.broker.cluster.topics
+    for regex in group.regex_subscribers:
+        known, resolved = {name for name in topics if re.fullmatch(regex, name)}, group.regexes.get(regex)
+        if resolved is None or known.symmetric_difference(resolved.topics) & topics.keys():
+            yield f"{title} takes {regex} for {None if resolved is None else resolved.topics}, not for {sorted(known)}"
     found: Counter[GroupPartition] = Counter()
     shares: dict[str, Counter[bytes]] = {}
     for member in group.members.values():

@@ -95,7 +95,8 @@ class MigratingConsumer(GroupConsumer):
         key, named = place
         if not is_stale and key not in member.positions:
             yield from self._fetch_position(key, named)
-            return
+            if key not in member.positions:
+                return
         epoch, member_id = member.caller
         if is_stale:
             epoch, offset = max(0, epoch - self.random.randint(1, 3)), self._last_positions[key]

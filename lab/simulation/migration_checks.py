@@ -1,7 +1,7 @@
-"""Checks of a group that changes its protocol: every member keeps its partitions, and none gets those of another. free"""
+"""Checks of a group that changes its protocol: each member keeps its partitions, and gets none of another. free"""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lab.simulation.classic_membership import find_places
 from lab.simulation.membership import GroupPartition, Membership
@@ -11,25 +11,32 @@ from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol.internal_topics.consumer_group_records import Assignment
 
-_WITH_OWNERS = (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE)
+_S: Final = ClassicGroupState
+_WITH_OWNERS: Final = (_S.STABLE, _S.PREPARING_REBALANCE)
 """States of a classic group in which members may commit."""
 
 
 class SeenGroup(NamedTuple):
     """A group at one step: the assignments of a classic group, or the targets of a consumer group, by member id."""
 
+    kills: int
+    """The number of lives of the broker that had ended."""
     is_classic: bool
     is_empty: bool
     assignments: Mapping[str, bytes]
     targets: Mapping[str, Assignment]
 
     @classmethod
-    def of(cls, group: ClassicGroup | ConsumerGroup) -> "SeenGroup":
+    def of(cls, group: ClassicGroup | ConsumerGroup, kills: int) -> "SeenGroup":
         if isinstance(group, ClassicGroup):
             assignments = {member_id: member.assignment for member_id, member in group.members.items()}
-            return cls(True, group.is_empty, assignments, {})
+            return cls(kills, True, group.is_empty, assignments, {})
         return cls(
-            False, group.is_empty, {}, {member_id: group.targets.get(member_id, {}) for member_id in group.members}
+            kills,
+            False,
+            group.is_empty,
+            {},
+            {member_id: group.targets.get(member_id, {}) for member_id in group.members},
         )
 
     def find_assigned(self, assembly: Assembly, member_id: str) -> set[GroupPartition]:
@@ -40,8 +47,16 @@ class SeenGroup(NamedTuple):
         return {(topic_id, index) for topic_id in target if topic_id in topics for index in target[topic_id]}
 
 
-def check_migration(assembly: Assembly, before: SeenGroup, group: ClassicGroup | ConsumerGroup) -> Iterator[str]:
-    """Check that the members of a group that has changed its protocol have what they had, or were to have, before."""
+def check_migration(
+    assembly: Assembly, before: SeenGroup, group: ClassicGroup | ConsumerGroup, has_restarted: bool
+) -> Iterator[str]:
+    """Check that the members of a group that has changed its protocol have what they had, or were to have, before.
+
+    A classic group that is loaded begins no rebalance, as in Kafka.
+    """
+    is_replaced = not group.members.keys() <= before.targets.keys()
+    if isinstance(group, ClassicGroup) and not (is_replaced or has_restarted) and group.state is _S.STABLE:
+        yield f"downgrade: group {group.group_id} begins no rebalance, although a member is gone"
     for member_id in before.assignments.keys() | before.targets.keys():
         if isinstance(group, ClassicGroup):
             classic = group.members.get(member_id)

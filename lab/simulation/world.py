@@ -55,7 +55,7 @@ from ottla.testkit.in_memory.schedule import START_MS, Schedule, VirtualClock
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 
 REST_MS: Final = 8000.0
-SETTLE_MS: Final = (1200.0, 12_000.0)
+SETTLE_MS: Final = (1200.0, 16_000.0)
 """How long consumer groups have heartbeats before they are checked, and until they must have settled."""
 RESTS_MOST: Final = 3
 SYNC_MS: Final = (5.0, 55.0)
