@@ -31,13 +31,8 @@ class SeenGroup(NamedTuple):
         if isinstance(group, ClassicGroup):
             assignments = {member_id: member.assignment for member_id, member in group.members.items()}
             return cls(kills, True, group.is_empty, assignments, {})
-        return cls(
-            kills,
-            False,
-            group.is_empty,
-            {},
-            {member_id: group.targets.get(member_id, {}) for member_id in group.members},
-        )
+        targets = {member_id: group.targets.get(member_id, {}) for member_id in group.members}
+        return cls(kills, False, group.is_empty, {}, targets)
 
     def find_assigned(self, assembly: Assembly, member_id: str) -> set[GroupPartition]:
         """Return the existing partitions of a member."""
