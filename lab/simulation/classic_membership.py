@@ -196,6 +196,7 @@ class ClassicMembership(Membership):
         if self.world.assembly is None:
             return
         topics = self.world.assembly.broker.cluster.topics
+        self._names.update((topic.topic_id, name) for name, topic in topics.items())
         newer = {old: topics[name].topic_id for old, name in self._names.items() if name in topics}
         self.owned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.owned}
         self.assigned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.assigned}
