@@ -122,6 +122,7 @@ class GroupChecks:
             if self._versions.get(group.group_id) != version:
                 self._versions[group.group_id] = version
                 self._world.met["groups with resolved regular expressions"] |= bool(group.regexes)
+                self._world.met["groups of both protocols"] |= 0 < group.classic_count < len(group.members)
                 yield from self._check_change(assembly, group)
                 yield from self._check_group(group)
         for group_id in self._epochs.keys() - found:

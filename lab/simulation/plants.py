@@ -8,6 +8,7 @@ from lab.planting import Plant, Replacement
 from lab.simulation import bugs, group_bugs
 from ottla.broker.api import durability, produce
 from ottla.broker.group import log as group_log
+from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.consumer import classic_members, decisions, members, migration
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.coordinator import ConsumerGroups
@@ -285,6 +286,12 @@ PLANTS: Final[dict[str, Plant]] = {
         migration,
         "_find_reason",
         group_bugs.find_no_reason,
+    ),
+    "past-generation-accepted": _plant(
+        "A classic group accepts the commits of every generation.",
+        OffsetCommits,
+        "_commit_error",
+        group_bugs.accept_every_generation,
     ),
     "matches-kept": _plant(
         "Regular expressions are not matched again when topics are created.",

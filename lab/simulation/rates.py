@@ -72,6 +72,7 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "downgrade-exchanges-assignments": ("consumer-groups-migration", None),
     "downgrade-in-earlier-generation": ("consumer-groups-migration", None),
     "downgrade-without-rebalance": ("consumer-groups-migration", None),
+    "past-generation-accepted": ("consumer-groups-migration", None),
     "matches-kept": ("consumer-groups-migration", None),
 }
 """The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
