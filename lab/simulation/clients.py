@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from lab.simulation.consumers import Consumer, Copier, KeyReader
 from lab.simulation.faults import Profile
 from lab.simulation.greedy import Greedy
-from lab.simulation.group_consumers import draw_group_clients
+from lab.simulation.groups.group_consumers import draw_group_clients
+from lab.simulation.groups.migrating_consumers import draw_migrating_clients
 from lab.simulation.members import Member
-from lab.simulation.migrating_consumers import draw_migrating_clients
 from lab.simulation.process import Process, Script
 from lab.simulation.producers import Admin, Producer, ProducerBehaviour, draw_behaviours
 from lab.simulation.setting import GROUP, KEYED_PLACES

@@ -22,8 +22,8 @@ from lab.simulation.consumers import Consumer, Copier, KeyReader
 from lab.simulation.fault_injector import FaultInjector
 from lab.simulation.faults import Fault, Profile
 from lab.simulation.greedy import OWN
-from lab.simulation.group_checks import GroupChecks
-from lab.simulation.group_consumers import GroupClient, TopicAdmin
+from lab.simulation.groups.group_checks import GroupChecks
+from lab.simulation.groups.group_consumers import GroupClient, TopicAdmin
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
 from lab.simulation.network import CALM, Link

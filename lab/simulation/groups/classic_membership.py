@@ -21,7 +21,7 @@ from lab.client_requests import (
     leave_group,
     sync_group,
 )
-from lab.simulation.membership import REBALANCE_MS, Beat, GroupPartition, Membership
+from lab.simulation.groups.membership import REBALANCE_MS, Beat, GroupPartition, Membership
 from lab.simulation.process import Lost, Process, Script
 from ottla.broker.assembly import Assembly
 from ottla.protocol.fields import Writer
@@ -146,7 +146,7 @@ class ClassicMembership(Membership):
         return True
 
     def _take_assignment(self, assembly: Assembly, content: bytes) -> None:
-        self.says_all = self._must_join = self.is_overtaken = False
+        self.says_all = self._must_join = False
         self._names.update((topic.topic_id, name) for name, topic in assembly.broker.cluster.topics.items())
         self.assigned = find_places(assembly, content)
         new = self.assigned - self.owned
@@ -154,6 +154,7 @@ class ClassicMembership(Membership):
             self._must_join = True
         else:
             self.acknowledge()
+            self.is_overtaken = False
         self.world.met["assignments of classic members"] += 1
         if self.world.groups is not None:
             self.world.groups.on_heartbeat_answer(self, new)

@@ -11,9 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.simulation.classic_membership import ClassicMembership, find_places
-from lab.simulation.membership import GroupPartition, Membership
-from lab.simulation.migration_checks import SeenGroup, check_classic_owners, check_migration, is_owner_of_classic_group
+from lab.simulation.groups.classic_membership import ClassicMembership, find_places
+from lab.simulation.groups.membership import GroupPartition, Membership
+from lab.simulation.groups.migration_checks import (
+    SeenGroup,
+    check_classic_owners,
+    check_migration,
+    is_owner_of_classic_group,
+)
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.classic_group import ClassicGroup
@@ -139,7 +144,7 @@ class GroupChecks:
         yield from check_classic_owners(assembly, group)
 
     def _check_change(self, assembly: Assembly, group: ClassicGroup | ConsumerGroup) -> Iterator[str]:
-        """Check a group that has changed its protocol, and forget one that began anew, because it had no members."""
+        """Check a group that has changed its protocol, and forget one that was empty and begins again."""
         before, now = self._seen.get(group.group_id), SeenGroup.of(group, self._world.kills)
         self._seen[group.group_id] = now
         if before is None or before.is_classic == now.is_classic:
@@ -168,7 +173,7 @@ class GroupChecks:
         for membership in self._memberships():
             if membership.group != group.group_id or not isinstance(membership, ClassicMembership):
                 continue
-            if not membership.owned <= before.find_assigned(assembly, membership.member_id):
+            if not membership.owned <= before.find_partitions(assembly, membership.member_id):
                 membership.is_overtaken = True
                 self._world.met["members of a withdrawn assignment"] += 1
 

@@ -9,9 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from lab.client_requests import member_offset_fetch, offset_commit
-from lab.simulation.classic_membership import COOPERATIVE, EAGER, ClassicMembership
-from lab.simulation.group_consumers import ASSIGNORS, LONG_PAUSE_MS, SUBSCRIPTIONS, GroupConsumer, TopicAdmin
-from lab.simulation.membership import GroupPartition, Membership
+from lab.simulation.groups.classic_membership import COOPERATIVE, EAGER, ClassicMembership
+from lab.simulation.groups.group_consumers import ASSIGNORS, LONG_PAUSE_MS, SUBSCRIPTIONS, GroupConsumer, TopicAdmin
+from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.process import Lost, Process, Script
 from ottla.protocol.values import TopicPartition
 
@@ -22,6 +22,8 @@ CLASSIC_SHARE: Final = 0.6
 """Share of the consumers that begin with the classic protocol."""
 MIGRATION_SHARE: Final = 0.12
 """Share of the actions of a consumer after which it has the other protocol."""
+COMMIT_SHARE: Final = 0.4
+"""Share of the heartbeats that a commit precedes."""
 REGEX_SHARE: Final = 0.35
 """Share of the runs in which consumers of the consumer protocol subscribe by regular expressions."""
 REGEXES: Final = ("g.*", "g[01]", "g2|g1", "none")
@@ -84,6 +86,12 @@ class MigratingConsumer(GroupConsumer):
             self.member.subscribe((), self.random.choice(REGEXES))
         else:
             self.member.subscribe(self.random.choice(SUBSCRIPTIONS), "")
+
+    def _beat(self) -> Script:
+        """Send a heartbeat, perhaps after a commit: it may be the last one before a partition is given up."""
+        if self.random.random() < COMMIT_SHARE:
+            yield from self._commit()
+        yield from super()._beat()
 
     def _commit(self) -> Script:
         """Commit the next position of an owned partition, or in an old epoch that of one that it owns or owned."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from lab.simulation.classic_membership import find_places
-from lab.simulation.membership import GroupPartition, Membership
+from lab.simulation.groups.classic_membership import find_places
+from lab.simulation.groups.membership import GroupPartition, Membership
 from ottla.broker.assembly import Assembly
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
@@ -34,7 +34,7 @@ class SeenGroup(NamedTuple):
         targets = {member_id: group.targets.get(member_id, {}) for member_id in group.members}
         return cls(kills, False, group.is_empty, {}, targets)
 
-    def find_assigned(self, assembly: Assembly, member_id: str) -> set[GroupPartition]:
+    def find_partitions(self, assembly: Assembly, member_id: str) -> set[GroupPartition]:
         """Return the existing partitions of a member."""
         if self.is_classic:
             return find_places(assembly, self.assignments.get(member_id, b""))
@@ -62,7 +62,7 @@ def check_migration(
             found = (
                 None if member is None else {(topic_id, index) for topic_id in assigned for index in assigned[topic_id]}
             )
-        expected = before.find_assigned(assembly, member_id)
+        expected = before.find_partitions(assembly, member_id)
         if found is not None and found != expected:
             kind = "downgrade" if isinstance(group, ClassicGroup) else "upgrade"
             yield f"{kind}: {member_id} of group {group.group_id} has {len(found)} partitions of {len(expected)}"

@@ -14,7 +14,7 @@ from lab.client_requests import (
     offset_commit,
 )
 from lab.simulation.consumers import Copier
-from lab.simulation.membership import GroupPartition, Membership
+from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.process import Lost, Process, Script
 from lab.simulation.producers import Abortable, ProducerBehaviour, Refused
 from lab.simulation.setting import GROUP, GROUP_TOPICS
