@@ -13,9 +13,12 @@ OUT_OF_RANGE: Final = 1
 RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
 FENCED: Final = frozenset((47, 90))
 UNKNOWN_PRODUCER_ID: Final = 59
+ILLEGAL_GENERATION: Final = 22
 NOT_A_MEMBER: Final = frozenset((22, 25))
 UNKNOWN_MEMBER_ID: Final = 25
+REBALANCE_IN_PROGRESS: Final = 27
 GROUP_ID_NOT_FOUND: Final = 69
+MEMBER_ID_REQUIRED: Final = 79
 FENCED_INSTANCE_ID: Final = 82
 FENCED_MEMBER_EPOCH: Final = 110
 STALE_MEMBER_EPOCH: Final = 113
@@ -26,7 +29,19 @@ def offset_fetch(group: str, topic: str, indexes: Sequence[int]) -> Request:
     return request(ApiKey.OFFSET_FETCH, 7, group_id=group, topics=topics, require_stable=True)
 
 
-def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -> Request:
+COPIERS_PROTOCOL: Final = ("copy", "share", b"")
+
+
+def join_group(
+    group: str,
+    member_id: str,
+    session_ms: int,
+    rebalance_ms: int,
+    protocol: tuple[str, str, bytes] = COPIERS_PROTOCOL,
+    instance_id: str | None = None,
+) -> Request:
+    """Return a JoinGroup; `protocol` is (type, name, metadata)."""
+    protocol_type, name, metadata = protocol
     return request(
         ApiKey.JOIN_GROUP,
         5,
@@ -34,23 +49,31 @@ def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms,
         member_id=member_id,
-        group_instance_id=None,
-        protocol_type="copy",
-        protocols=[{"name": "share", "metadata": b""}],
+        group_instance_id=instance_id,
+        protocol_type=protocol_type,
+        protocols=[{"name": name, "metadata": metadata}],
     )
 
 
-def sync_group(group: str, generation_id: int, member_id: str, shares: dict[str, bytes]) -> Request:
+def sync_group(
+    group: str, generation_id: int, member_id: str, shares: dict[str, bytes], instance_id: str | None = None
+) -> Request:
     assignments = [{"member_id": each, "assignment": share} for each, share in shares.items()]
-    return request(ApiKey.SYNC_GROUP, 3, **_member(group, generation_id, member_id), assignments=assignments)
+    member = _member(group, generation_id, member_id, instance_id)
+    return request(ApiKey.SYNC_GROUP, 3, **member, assignments=assignments)
 
 
-def heartbeat(group: str, generation_id: int, member_id: str) -> Request:
-    return request(ApiKey.HEARTBEAT, 3, **_member(group, generation_id, member_id))
+def heartbeat(group: str, generation_id: int, member_id: str, instance_id: str | None = None) -> Request:
+    return request(ApiKey.HEARTBEAT, 3, **_member(group, generation_id, member_id, instance_id))
 
 
-def _member(group: str, generation_id: int, member_id: str) -> dict[str, Any]:
-    return {"group_id": group, "generation_id": generation_id, "member_id": member_id, "group_instance_id": None}
+def leave_group(group: str, member_id: str, instance_id: str | None) -> Request:
+    members = [{"member_id": member_id, "group_instance_id": instance_id}]
+    return request(ApiKey.LEAVE_GROUP, 3, group_id=group, members=members)
+
+
+def _member(group: str, generation_id: int, member_id: str, instance_id: str | None) -> dict[str, Any]:
+    return {"group_id": group, "generation_id": generation_id, "member_id": member_id, "group_instance_id": instance_id}
 
 
 def consumer_group_heartbeat(
@@ -58,15 +81,15 @@ def consumer_group_heartbeat(
     member_id: str,
     member_epoch: int,
     instance_id: str | None,
-    subscription: tuple[int, Sequence[str], str | None] | None = None,
+    subscription: tuple[int, Sequence[str], str | None, str | None] | None = None,
     owned: Mapping[bytes, Sequence[int]] | None = None,
 ) -> Request:
     """Return a heartbeat of the consumer protocol.
 
-    `subscription` has the rebalance timeout, the topics and the assignor; `owned` has partitions by topic id. None is
-    "as before".
+    `subscription` has the rebalance timeout, the topics, their regular expression and the assignor; `owned` has
+    partitions by topic id. None is "as before".
     """
-    rebalance_ms, names, assignor = subscription or (-1, None, None)
+    rebalance_ms, names, regex, assignor = subscription or (-1, None, None, None)
     topics = None if owned is None else [{"topic_id": UUID(bytes=key), "partitions": owned[key]} for key in owned]
     return request(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
@@ -78,7 +101,7 @@ def consumer_group_heartbeat(
         rack_id=None,
         rebalance_timeout_ms=rebalance_ms,
         subscribed_topic_names=names,
-        subscribed_topic_regex=None,
+        subscribed_topic_regex=regex,
         server_assignor=assignor,
         topic_partitions=topics,
     )

@@ -23,6 +23,7 @@ from lab.simulation.plants import PLANTS
 from lab.simulation.shrink import shrink
 from lab.simulation.world import World
 from lab.usage import command_line
+from ottla.audit.runner import Progress
 
 SHRUNK_MOST = 3
 MOST_LISTED = 20
@@ -116,7 +117,7 @@ def _run_one(options: argparse.Namespace) -> int:
 def _run_many(seeds: range, options: argparse.Namespace) -> int:
     began = time.perf_counter()
     tally = Tally()
-    for outcome in outcomes(seeds, options.profile, None, options.jobs):
+    for outcome in _show_progress(outcomes(seeds, options.profile, None, options.jobs), len(seeds)):
         tally.add(outcome)
         if outcome.problems and len(tally.failing) <= MOST_LISTED:
             print(f"seed {outcome.seed} ({outcome.profile}): {outcome.problems[0]}", flush=True)
@@ -139,7 +140,7 @@ def _run_many(seeds: range, options: argparse.Namespace) -> int:
 
 
 def _try_plant(name: str, seeds: range, options: argparse.Namespace) -> int:
-    tried = list(outcomes(seeds, options.profile, name, options.jobs))
+    tried = list(_show_progress(outcomes(seeds, options.profile, name, options.jobs), len(seeds)))
     found = [outcome for outcome in tried if outcome.problems]
     kinds = Counter(outcome.signature for outcome in found)
     named = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(4))
@@ -147,6 +148,18 @@ def _try_plant(name: str, seeds: range, options: argparse.Namespace) -> int:
     rate = 100 * len(found) / len(tried)
     print(f"{name}: {len(found)} of {len(tried)} seeds ({rate:.1f} %), first {first}: {named}")
     return 0 if found else 1
+
+
+def _show_progress(found: Iterator[Outcome], total: int) -> Iterator[Outcome]:
+    """Yield the outcomes, and show on a terminal how many seeds have run and how long the others will take."""
+    progress, began, failing = Progress(sys.stderr), time.perf_counter(), 0
+    for count, outcome in enumerate(found, 1):
+        failing += bool(outcome.problems)
+        progress.clear()
+        yield outcome
+        left_s = (time.perf_counter() - began) / count * (total - count)
+        progress.show(f"{count:,} of {total:,} seeds, {failing} fail, {left_s / 60:.0f} minutes left")
+    progress.clear()
 
 
 def outcomes(seeds: range, profile: str | None, plant: str | None, jobs: int) -> Iterator[Outcome]:

@@ -4,10 +4,9 @@
     world        the broker's lives, and the run
     faults       profile and fault plan, drawn from a seed   fault_injector   the faults, at their times
     process      a client as a script                        producers, consumers, members   the scripts; reading
-    clients      the clients of a run, drawn                 membership, group_consumers   KIP-848's clients
+    clients      the clients of a run, drawn                 groups       KIP-848's clients, and checks of their groups
     causes       late requests and markers                   history     requests of clients and their answers
     promises     checks of each answer                       invariants, replay   checks of the broker's state
-    group_checks checks of the groups of the consumer protocol
     outcome      run and check one seed                      shrink      smaller failures
     plants       bugs on purpose                             bugs, group_bugs   their functions
     rates        the share of seeds that detect each bug

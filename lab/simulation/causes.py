@@ -9,8 +9,8 @@ from random import Random
 from typing import Final
 
 from lab.simulation.faults import Profile
+from lab.simulation.groups.membership import Beat
 from lab.simulation.history import Entry, History
-from lab.simulation.membership import Beat
 from lab.simulation.process import Attempt, Process
 from lab.simulation.producers import Producer
 from ottla.broker.assembly import Assembly

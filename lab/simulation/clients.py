@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from lab.simulation.consumers import Consumer, Copier, KeyReader
 from lab.simulation.faults import Profile
 from lab.simulation.greedy import Greedy
-from lab.simulation.group_consumers import draw_group_clients
+from lab.simulation.groups.group_consumers import draw_group_clients
+from lab.simulation.groups.migrating_consumers import draw_migrating_clients
 from lab.simulation.members import Member
 from lab.simulation.process import Process, Script
 from lab.simulation.producers import Admin, Producer, ProducerBehaviour, draw_behaviours
@@ -70,7 +71,7 @@ def draw_clients(world: "World", draws: Random, later: Random) -> list[Client]:
         greedy = Greedy(world, f"greedy-{number}", Random(later.getrandbits(64)))
         found.append((greedy, greedy.run))
     if profile.group_consumers:
-        found += draw_group_clients(world, later)
+        found += (draw_migrating_clients if profile.migrates else draw_group_clients)(world, later)
     return found
 
 

@@ -85,6 +85,8 @@ class Profile(NamedTuple):
     """The highest number of copiers that share their inputs as members of a group."""
     group_consumers: int = 0
     """The highest number of consumers in a group of the consumer protocol; another group has copiers."""
+    migrates: bool = False
+    """Whether these consumers are of either protocol, and come back with the other one. No group has copiers then."""
     compacts: bool = False
     """Logs roll and are compacted all the time: the internal ones and a topic with keys. Retention deletes from one
     partition of this topic."""
@@ -142,6 +144,8 @@ PROFILES: Final = {
                 kills=(0, 2), kill_calls=(1, 4), small_segments=1.0),
         Profile("consumer-groups-power", group_consumers=4, copiers=(0, 0), producers=(0, 0), kills=(0, 1),
                 kill_calls=(0, 2), power=(1, 3), kill_powers=(0, 2), flush_ms=(0.5, 20.0)),
+        Profile("consumer-groups-migration", group_consumers=4, migrates=True, copiers=(0, 0), producers=(0, 0),
+                kill_calls=(0, 3), network=NetworkConditions(late=0.4)),
         Profile("calm", network=NetworkConditions(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0),
                 stops=(0, 1), stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )

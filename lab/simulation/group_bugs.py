@@ -3,12 +3,16 @@
 The first parameter of each function is the function that it replaces; `plants.py` has the places.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from lab.planting import Original
+from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup, Record
 from ottla.broker.group.consumer.members import ConsumerGroupMember
+from ottla.broker.group.consumer.migration import Downgrade
 from ottla.broker.group.log import EncodedRows, Rows
+from ottla.broker.group.shard import GroupMetadata
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import (
     Assignment,
@@ -18,6 +22,7 @@ from ottla.protocol.internal_topics.consumer_group_records import (
     OwnedPartitions,
     TargetAssignment,
 )
+from ottla.protocol.internal_topics.offsets_records import GroupValue
 from ottla.protocol.steps import Steps
 
 NEVER_MS: Final = 1e12
@@ -92,3 +97,63 @@ def leave_tombstones_out(encode_rows: Original, rows: Rows) -> Steps[EncodedRows
 
 def _is_subscription(key: object) -> bool:
     return isinstance(key, ConsumerGroupKey) and key.record_type is ConsumerGroupRecordType.MEMBER_METADATA
+
+
+# --- migration of groups
+
+
+def forget_assignment(convert_member: Original, *arguments: object) -> Steps[ConsumerGroupMember | None]:
+    member: ConsumerGroupMember | None = yield from convert_member(*arguments)
+    return None if member is None else member._replace(current=member.current._replace(assigned={}))
+
+
+def upgrade_in_earlier_epoch(
+    upgrade_records: Original, group_id: str, epoch: int, metadata_hash: int, members: Sequence[ConsumerGroupMember]
+) -> object:
+    current = [each.current._replace(member_epoch=epoch - 1, previous_member_epoch=epoch - 1) for each in members]
+    changed = [each._replace(current=value) for each, value in zip(members, current, strict=True)]
+    return upgrade_records(group_id, epoch - 1, metadata_hash, changed)
+
+
+def start_no_sessions(end_classic: Original, groups: object, metadata: GroupMetadata, classic: ClassicGroup) -> None:
+    end_classic(groups, metadata, classic)
+    if isinstance(metadata.group, ConsumerGroup):
+        metadata.group.sessions.clear()
+
+
+def never_join_again(_must_join: Original, *_: object) -> Steps[bool]:
+    yield from ()
+    return False
+
+
+def exchange_assignments(decide_downgrade: Original, *arguments: object) -> Steps[Downgrade | None]:
+    """Give each member of the classic group the assignment of the next one."""
+    downgrade: Downgrade | None = yield from decide_downgrade(*arguments)
+    if downgrade is None:
+        return None
+    *before, (key, value) = downgrade.records
+    assert isinstance(value, GroupValue)
+    others = [*value.members[1:], *value.members[:1]]
+    rows = tuple(row._replace(assignment=other.assignment) for row, other in zip(value.members, others, strict=True))
+    return downgrade._replace(records=(*before, (key, value._replace(members=rows))))
+
+
+def downgrade_in_earlier_generation(decide_downgrade: Original, *arguments: object) -> Steps[Downgrade | None]:
+    downgrade: Downgrade | None = yield from decide_downgrade(*arguments)
+    if downgrade is None:
+        return None
+    *before, (key, value) = downgrade.records
+    assert isinstance(value, GroupValue)
+    return downgrade._replace(records=(*before, (key, value._replace(generation=value.generation - 1))))
+
+
+def find_no_reason(_find_reason: Original, *_: object) -> None:
+    return None
+
+
+def accept_every_generation(_commit_error: Original, *_: object) -> ErrorCode:
+    return ErrorCode.NONE
+
+
+def see_no_new_topics(_newest_topics: Original, *_: object) -> int:
+    return -1

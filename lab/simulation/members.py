@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from lab.client_requests import NOT_A_MEMBER, RETRIABLE, heartbeat, join_group, sync_group
+from lab.client_requests import (
+    MEMBER_ID_REQUIRED,
+    NOT_A_MEMBER,
+    REBALANCE_IN_PROGRESS,
+    RETRIABLE,
+    heartbeat,
+    join_group,
+    sync_group,
+)
 from lab.simulation.consumers import NO_MEMBER, Copier
 from lab.simulation.process import Lost, Script
 from lab.simulation.producers import ProducerBehaviour, Refused
@@ -19,8 +27,6 @@ if TYPE_CHECKING:
 
 SESSION_MS: Final = 800
 REBALANCE_MS: Final = 500
-MEMBER_ID_REQUIRED: Final = 79
-REBALANCE_IN_PROGRESS: Final = 27
 
 
 class Member(Copier):

@@ -8,9 +8,12 @@ from lab.planting import Plant, Replacement
 from lab.simulation import bugs, group_bugs
 from ottla.broker.api import durability, produce
 from ottla.broker.group import log as group_log
-from ottla.broker.group.consumer import decisions, members
+from ottla.broker.group.commits import OffsetCommits
+from ottla.broker.group.consumer import classic_members, decisions, members, migration
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.consumer.coordinator import ConsumerGroups
 from ottla.broker.group.consumer.members import ConsumerGroupMember
+from ottla.broker.group.consumer.topic_regex_resolver import TopicRegexResolver
 from ottla.broker.group.shard import GroupStore
 from ottla.broker.log import producer_state_entry
 from ottla.broker.log.cleaning import compaction
@@ -240,6 +243,61 @@ PLANTS: Final[dict[str, Plant]] = {
         group_log,
         "encode_rows",
         group_bugs.leave_tombstones_out,
+    ),
+    # --- groups that change their protocol (KIP-848), and regular expressions
+    "upgrade-forgets-assignment": _plant(
+        "A group that is upgraded forgets what its classic members have, so that it is given away.",
+        migration,
+        "_convert_member",
+        group_bugs.forget_assignment,
+    ),
+    "upgrade-in-earlier-epoch": _plant(
+        "The first epoch of a group that is upgraded is lower than its generation.",
+        migration,
+        "_upgrade_records",
+        group_bugs.upgrade_in_earlier_epoch,
+    ),
+    "upgrade-without-sessions": _plant(
+        "The classic members of a group that is upgraded have no session.",
+        ConsumerGroups,
+        "_end_classic",
+        group_bugs.start_no_sessions,
+    ),
+    "classic-never-joins-again": _plant(
+        "Heartbeat does not ask a classic member of a consumer group to join again.",
+        classic_members,
+        "must_join",
+        group_bugs.never_join_again,
+    ),
+    "downgrade-exchanges-assignments": _plant(
+        "A group that is downgraded gives each member the assignment of another.",
+        migration,
+        "decide_downgrade",
+        group_bugs.exchange_assignments,
+    ),
+    "downgrade-in-earlier-generation": _plant(
+        "The generation of a group that is downgraded is lower than its last epoch.",
+        migration,
+        "decide_downgrade",
+        group_bugs.downgrade_in_earlier_generation,
+    ),
+    "downgrade-without-rebalance": _plant(
+        "A group that is downgraded does not begin a rebalance, so that the partitions of the last consumer are lost.",
+        migration,
+        "_find_reason",
+        group_bugs.find_no_reason,
+    ),
+    "past-generation-accepted": _plant(
+        "A classic group accepts the commits of every generation.",
+        OffsetCommits,
+        "_commit_error",
+        group_bugs.accept_every_generation,
+    ),
+    "matches-kept": _plant(
+        "Regular expressions are not matched again when topics are created.",
+        TopicRegexResolver,
+        "newest_topics",
+        group_bugs.see_no_new_topics,
     ),
 }
 """Every plant by its name."""

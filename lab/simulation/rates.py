@@ -65,6 +65,15 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "target-not-logged": ("consumer-groups", None),
     "stale-commit-accepted": ("consumer-groups", None),
     "member-tombstone-lost": ("consumer-groups", None),
+    "upgrade-forgets-assignment": ("consumer-groups-migration", None),
+    "upgrade-in-earlier-epoch": ("consumer-groups-migration", None),
+    "upgrade-without-sessions": ("consumer-groups-migration", None),
+    "classic-never-joins-again": ("consumer-groups-migration", None),
+    "downgrade-exchanges-assignments": ("consumer-groups-migration", None),
+    "downgrade-in-earlier-generation": ("consumer-groups-migration", None),
+    "downgrade-without-rebalance": ("consumer-groups-migration", None),
+    "past-generation-accepted": ("consumer-groups-migration", None),
+    "matches-kept": ("consumer-groups-migration", None),
 }
 """The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
 

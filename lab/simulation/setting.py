@@ -70,7 +70,7 @@ def config_of(level: int, profile: Profile) -> Config:
         config = replace(config, log_cleaner_backoff_ms=120, log_retention_check_interval_ms=200)
     if profile.flush_ms:
         config = replace(config, log_flush_interval_messages=1)
-    if profile.members:
+    if profile.members or profile.migrates:
         config = replace(config, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=60)
     if profile.group_consumers:
         config = replace(

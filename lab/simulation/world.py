@@ -22,8 +22,8 @@ from lab.simulation.consumers import Consumer, Copier, KeyReader
 from lab.simulation.fault_injector import FaultInjector
 from lab.simulation.faults import Fault, Profile
 from lab.simulation.greedy import OWN
-from lab.simulation.group_checks import GroupChecks
-from lab.simulation.group_consumers import GroupClient, TopicAdmin
+from lab.simulation.groups.group_checks import GroupChecks
+from lab.simulation.groups.group_consumers import GroupClient, TopicAdmin
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
 from lab.simulation.network import CALM, Link
@@ -55,7 +55,7 @@ from ottla.testkit.in_memory.schedule import START_MS, Schedule, VirtualClock
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 
 REST_MS: Final = 8000.0
-SETTLE_MS: Final = (1200.0, 12_000.0)
+SETTLE_MS: Final = (1200.0, 16_000.0)
 """How long consumer groups have heartbeats before they are checked, and until they must have settled."""
 RESTS_MOST: Final = 3
 SYNC_MS: Final = (5.0, 55.0)

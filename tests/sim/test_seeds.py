@@ -17,13 +17,19 @@ from lab.simulation.plants import PLANTS
 from lab.simulation.producers import Producer, ProducerBehaviour
 from lab.simulation.shrink import shrink
 from lab.simulation.world import World
-from ottla.broker.group.commits import OffsetCommits
+from ottla.broker.group.commits import CommitRow, OffsetCommits
+from ottla.broker.group.members import Caller
 from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.protocol.errors import ErrorCode
 from tests.timeout import EVENT_TIMEOUT_S
 
 SHOWN_MOST = 5
-OF_CONSUMER_GROUPS = ("consumer-groups", "consumer-groups-compaction", "consumer-groups-power")
+OF_CONSUMER_GROUPS = (
+    "consumer-groups",
+    "consumer-groups-compaction",
+    "consumer-groups-power",
+    "consumer-groups-migration",
+)
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def test_simulated_seeds_violate_no_guarantee(seeds, collected_seldom):
 @pytest.mark.parametrize(("place", "profile"), [*enumerate(OF_CONSUMER_GROUPS)])
 def test_simulated_consumer_groups_violate_no_guarantee(seeds, place, profile, collected_seldom):
     """Run a few of the seeds in each profile that no seed draws by itself. A seed takes 0.4 s of CPU time."""
-    check_all(seeds[20 * place :: 60], profile)
+    check_all(seeds[15 * place :: 60], profile)
 
 
 def check_all(seeds, profile):
@@ -190,6 +196,21 @@ MET = {
     ],
     "consumer-groups-compaction": ["records compacted away", "members that had been removed"],
     "consumer-groups-power": ["kills before a power loss", "members that had been removed"],
+    "consumer-groups-migration": [
+        "assignments of classic members",
+        "classic members that had been removed",
+        "classic members that left",
+        "commits of members",
+        "commits of members refused",
+        "groups downgraded",
+        "groups of both protocols",
+        "groups upgraded",
+        "groups with resolved regular expressions",
+        "late heartbeats",
+        "members of a withdrawn assignment",
+        "members that changed to the classic protocol",
+        "members that changed to the consumer protocol",
+    ],
 }
 
 
@@ -260,6 +281,20 @@ def test_markers_with_lost_requests_and_lost_replies(level):
 def test_a_commit_of_a_past_member_that_counts_is_noticed(monkeypatch):
     monkeypatch.setattr(OffsetCommits, "_commit_error", lambda *_: ErrorCode.NONE)
     assert any(run_seed(seed, PROFILES["groups"]).problems for seed in range(30))
+
+
+def test_an_offset_that_another_member_takes_back_is_noticed():
+    world = World(0, PROFILES["consumer-groups-migration"])
+    topic = bytes(16)
+
+    def commit(member_id, offset, topic_id=topic):
+        row = CommitRow("g0", 0, offset, -1, "", topic_id=topic_id)
+        world.groups._follow_commit(Caller("g", 1, member_id, None), row)
+        return [line.partition(":")[0] for line in world.violations]
+
+    assert commit("a", 5) == commit("b", 5) == commit("b", 3) == commit("a", 3) == []
+    assert commit("b", 1, bytes(15) + b"1") == []  # a topic of the same name
+    assert commit("a", 0, bytes(15) + b"1") == ["offset-went-back"]
 
 
 def test_an_append_that_fails_and_is_acknowledged_is_noticed(monkeypatch):

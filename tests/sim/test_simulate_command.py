@@ -1,6 +1,8 @@
 """`python -m lab.simulate`: what it prints and what it returns."""
 
+import io
 import json
+import sys
 
 from lab import simulate
 from ottla.testkit import checker
@@ -20,6 +22,15 @@ def test_one_seed_prints_its_trace_and_writes_a_valid_history(capsys, tmp_path):
 def test_many_seeds_are_counted(capsys):
     assert simulate.main(["--seeds", "0-4"]) == 0
     assert capsys.readouterr().out.startswith("5 seeds, ")
+
+
+def test_the_progress_of_many_seeds_is_shown_on_a_terminal(capsys, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert simulate.main(["--seeds", "0-2", "--profile", "calm"]) == 0
+    assert "\r2 of 3 seeds, 0 fail, " in terminal.getvalue()
+    assert capsys.readouterr().out.startswith("3 seeds, ")
 
 
 def test_a_failing_seed_is_printed_with_the_command_that_runs_it_again(capsys):

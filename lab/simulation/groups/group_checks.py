@@ -2,19 +2,31 @@
 
 A step is checked by the state that it leaves: owners, epochs, timers. An answer is checked against the state when the
 client reads it: an epoch that it brings is durable, and no other client holds a partition that it gives.
+
+A group may become a classic one and back (`migration_checks.py`). It keeps its epochs, unless it had no members.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.simulation.membership import GroupPartition, Membership
+from lab.simulation.groups.classic_membership import ClassicMembership, find_places
+from lab.simulation.groups.membership import GroupPartition, Membership
+from lab.simulation.groups.migration_checks import (
+    SeenGroup,
+    check_classic_owners,
+    check_migration,
+    is_owner_of_classic_group,
+)
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from ottla.broker.group.consumer.members import LEAVE_STATIC_EPOCH, ConsumerGroupMember, MemberState
 from ottla.broker.group.members import Caller
+from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol.internal_topics.consumer_group_records import CurrentAssignment
 
 if TYPE_CHECKING:
@@ -37,13 +49,21 @@ class GroupChecks:
         self._answered: dict[tuple[str, str], int] = {}
         self._appended: dict[tuple[str, str], tuple[int, int]] = {}
         self._currents: dict[tuple[str, str], CurrentAssignment] = {}
+        self._seen: dict[str, SeenGroup] = {}
+        self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
+        """Topic id, offset and member id of the last commit of a group in a partition."""
         self._end = 0
 
     # --- lives of the broker
 
     def began_life(self, assembly: Assembly) -> None:
-        """Watch the commits of a new life, and check its groups once they are loaded."""
+        """Watch the commits of a new life, and check its groups once they are loaded.
+
+        The last generation of a classic group may be in no log.
+        """
         self._versions.clear()
+        for group_id in [group_id for group_id, seen in self._seen.items() if seen.is_classic]:
+            del self._epochs[group_id], self._seen[group_id]
         self._currents.clear()
         offsets: Any = assembly.broker.groups.offsets
         commit = offsets.commit
@@ -54,12 +74,35 @@ class GroupChecks:
             errors = commit(caller, rows, *others, **named)
             accepted = [refusal for refusal, error in zip(refusals, errors, strict=True) if error == NO_ERROR]
             self._world.violations.extend(f"foreign-commit: {refusal}" for refusal in accepted if refusal)
+            if self._world.profile.migrates:
+                for row, error in zip(rows, errors, strict=True):
+                    if error == NO_ERROR:
+                        self._follow_commit(caller, row)
             return errors
 
         offsets.commit = commit_and_check
 
+    def _follow_commit(self, caller: Caller, row: CommitRow) -> None:
+        """Check that an accepted commit does not take back the offset of another member, which committed later."""
+        if row.topic_id is None:
+            return
+        place = caller.group_id, row.topic, row.partition
+        topic_id, offset, member_id = self._committed.get(place, (b"", 0, ""))
+        self._committed[place] = row.topic_id, row.offset, caller.member_id
+        if topic_id != row.topic_id or row.offset >= offset or caller.member_id == member_id:
+            return
+        if any(each.member_id == caller.member_id and each.is_overtaken for each in self._memberships()):
+            self._world.met["offsets taken back by members of a withdrawn assignment"] += 1
+            return
+        self._world.violations.append(
+            f"offset-went-back: {caller.member_id} of group {caller.group_id} commits {row.offset} in "
+            f"{row.topic}-{row.partition} at {caller.generation}, and {member_id} has committed {offset}"
+        )
+
     def lost_power(self, keeps_answered: bool) -> None:
         """Forget what may be lost: all epochs, or with `keeps_answered` those that no client knows."""
+        self._committed.clear()
+        self._seen.clear()
         self._epochs.clear()
         self._appended.clear()
         self._member_epochs = dict(self._answered) if keeps_answered else {}
@@ -75,17 +118,64 @@ class GroupChecks:
         found: set[str] = set()
         for metadata in groups:
             group = metadata.group
-            if not isinstance(group, ConsumerGroup):
-                continue
             found.add(group.group_id)
+            if isinstance(group, ClassicGroup):
+                if self._world.profile.migrates:
+                    yield from self._check_classic_group(assembly, group)
+                continue
             version = id(group), group.version
             if self._versions.get(group.group_id) != version:
                 self._versions[group.group_id] = version
+                self._world.met["groups with resolved regular expressions"] |= bool(group.regexes)
+                self._world.met["groups of both protocols"] |= 0 < group.classic_count < len(group.members)
+                yield from self._check_change(assembly, group)
                 yield from self._check_group(group)
         for group_id in self._epochs.keys() - found:
             yield f"group {group_id} is gone"
         log = assembly.broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, 0)
         self._end = 0 if log is None else log.log_end_offset
+
+    def _check_classic_group(self, assembly: Assembly, group: ClassicGroup) -> Iterator[str]:
+        yield from self._check_change(assembly, group)
+        before = self._epochs.get(group.group_id, (0, 0))
+        if group.generation < max(before):
+            yield f"group-epoch: group {group.group_id} went back from {before} to the generation {group.generation}"
+        self._epochs[group.group_id] = group.generation, group.generation
+        yield from check_classic_owners(assembly, group)
+
+    def _check_change(self, assembly: Assembly, group: ClassicGroup | ConsumerGroup) -> Iterator[str]:
+        """Check a group that has changed its protocol, and forget one that was empty and begins again."""
+        before, now = self._seen.get(group.group_id), SeenGroup.of(group, self._world.kills)
+        self._seen[group.group_id] = now
+        if before is None or before.is_classic == now.is_classic:
+            return
+        self._currents = {key: value for key, value in self._currents.items() if key[0] != group.group_id}
+        if before.is_empty:
+            self._forget(group.group_id)
+            return
+        self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
+        yield from check_migration(assembly, before, group, before.kills != now.kills)
+        if isinstance(group, ConsumerGroup):
+            self._find_withdrawn(assembly, before, group)
+
+    def _forget(self, group_id: str) -> None:
+        self._epochs.pop(group_id, None)
+        for known in (self._member_epochs, self._answered, self._appended):
+            for key in [key for key in known if key[0] == group_id]:
+                del known[key]
+
+    def _find_withdrawn(self, assembly: Assembly, before: SeenGroup, group: ConsumerGroup) -> None:
+        """Mark clients that own what their classic group no longer assigns to them when it is upgraded.
+
+        A rebalance that begins before the last one has ended withdraws all assignments, and cooperative members keep
+        their partitions until they have joined. Neither Kafka nor Ottla asks what they own.
+        """
+        for membership in self._memberships():
+            if membership.group != group.group_id or not isinstance(membership, ClassicMembership):
+                continue
+            if not membership.owned <= before.find_partitions(assembly, membership.member_id):
+                membership.is_overtaken = True
+                self._world.met["members of a withdrawn assignment"] += 1
 
     def _check_group(self, group: ConsumerGroup) -> Iterator[str]:
         title = f"group {group.group_id}"
@@ -128,6 +218,8 @@ class GroupChecks:
         self._currents[key] = member.current
         if member.state is not MemberState.UNREVOKED_PARTITIONS or member.epoch == LEAVE_STATIC_EPOCH:
             return
+        if member.metadata.classic is not None:
+            return  # its limit begins with the next answer to its heartbeat
         end_ms, _ = group.rebalances.get(member.member_id, (0.0, 0))
         if end_ms < self._world.schedule.now_ms + member.metadata.rebalance_timeout_ms - CLOCK_MS:
             yield f"timers: {member.member_id} of group {group.group_id} must give up its partitions before {end_ms}"
@@ -136,8 +228,11 @@ class GroupChecks:
 
     def on_heartbeat_answer(self, membership: Membership, new: set[GroupPartition]) -> None:
         """Check an answer that a client has read; `new` are the partitions that it had not owned."""
-        world, group = self._world, self._group_of(membership.group)
+        world, group = self._world, self._find_group(membership.group)
         if world.lost_power or group is None:
+            return
+        if isinstance(group, ClassicGroup):
+            world.violations.extend(self._check_classic_answer(group, membership, new))
             return
         key = membership.group, membership.member_id
         self._answered[key] = max(membership.epoch, self._answered.get(key, 0))
@@ -154,6 +249,20 @@ class GroupChecks:
                     f"given-twice: {membership.member_id} gets {_show(both)}, which {other.member_id} has not given up"
                 )
 
+    def _check_classic_answer(
+        self, group: ClassicGroup, membership: Membership, new: set[GroupPartition]
+    ) -> Iterator[str]:
+        """Check that no other member of the generation may commit what a member has got."""
+        if not is_owner_of_classic_group(group, membership):
+            return
+        for other in self._memberships():
+            both = new & other.owned
+            if other is not membership and both and is_owner_of_classic_group(group, other):
+                yield (
+                    f"given-twice: {membership.member_id} gets {_show(both)} in the generation {group.generation}, "
+                    f"which {other.member_id} has not given up"
+                )
+
     def _check_answer(self, group: ConsumerGroup, membership: Membership) -> Iterator[str]:
         member, epoch = group.members.get(membership.member_id), membership.epoch
         title = f"{membership.member_id} of group {membership.group} was answered with epoch {epoch}"
@@ -168,11 +277,11 @@ class GroupChecks:
         if log is not None and at_epoch == epoch and log.high_watermark <= offset:
             yield f"acknowledged-early: {title} at {offset}, and the log is durable up to {log.high_watermark}"
 
-    def _group_of(self, group_id: str) -> ConsumerGroup | None:
+    def _find_group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         """Return a loaded group."""
         assembly = self._world.assembly
         metadata = None if assembly is None else assembly.broker.groups.describe(group_id)[0]
-        return metadata.group if metadata is not None and isinstance(metadata.group, ConsumerGroup) else None
+        return None if metadata is None else metadata.group
 
     def _memberships(self) -> Iterator[Membership]:
         for process in self._world.processes:
@@ -187,21 +296,40 @@ class GroupChecks:
         for membership in self._memberships():
             if membership.process.done:
                 continue
-            group = self._group_of(membership.group)
+            group = self._find_group(membership.group)
             member = None if group is None else group.members.get(membership.member_id)
             title = f"unsettled: {membership.member_id} of group {membership.group}"
-            if member is None:
+            if group is None or member is None:
                 yield f"{title} is no member"
-            elif (member.epoch, _places(member)) != (membership.epoch, membership.owned):
-                yield f"{title} owns {_show(membership.owned)} in {membership.epoch}, by the broker {member}"
+            elif isinstance(member, ConsumerGroupMember):
+                if (member.epoch, _places(member)) != (membership.epoch, membership.owned):
+                    yield f"{title} owns {_show(membership.owned)} in {membership.epoch}, by the broker {member}"
+            elif (places := find_places(assembly, member.assignment)) != membership.owned or not membership.epoch:
+                yield f"{title} owns {_show(membership.owned)}, by the broker {_show(places)}"
         for metadata in assembly.broker.groups.list_groups()[1]:
             if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
                 yield from _check_balance(assembly, metadata.group)
+            elif isinstance(metadata.group, ClassicGroup) and metadata.group.members:
+                yield from self._check_classic_rest(assembly, metadata.group)
+
+    def _check_classic_rest(self, assembly: Assembly, group: ClassicGroup) -> Iterator[str]:
+        """Check that a classic group is stable in one generation, and that its clients own all partitions."""
+        title = f"unsettled: group {group.group_id}"
+        if group.state is not ClassicGroupState.STABLE:
+            yield f"{title} is {group.state.value}"
+        clients = [each for each in self._memberships() if each.group == group.group_id and not each.process.done]
+        if {each.epoch for each in clients} != {group.generation}:
+            yield f"{title} is in the generation {group.generation}, its clients in {[each.epoch for each in clients]}"
+        topics = assembly.broker.cluster.topics
+        names = {name for each in clients for name in each.names if name in topics}
+        everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
+        if (found := {place for each in clients for place in each.owned}) != everything:
+            yield f"{title} has {_show(found)} of {_show(everything)}"
 
     def find_members_left(self, assembly: Assembly) -> Iterator[str]:
         """Yield the members whose session has not ended, although no client has sent heartbeats for long."""
         for metadata in assembly.broker.groups.list_groups()[1]:
-            if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
+            if metadata.group.members:
                 yield f"session: group {metadata.group.group_id} still has {[*metadata.group.members]}"
 
 
@@ -228,20 +356,27 @@ def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
     if group.state is not ConsumerGroupState.STABLE:
         yield f"{title} is {group.state.value}"
     topics = assembly.broker.cluster.topics
+    for regex in group.regex_subscribers:
+        known, resolved = {name for name in topics if re.fullmatch(regex, name)}, group.regexes.get(regex)
+        if resolved is None or known.symmetric_difference(resolved.topics) & topics.keys():
+            yield f"{title} takes {regex} for {None if resolved is None else resolved.topics}, not for {sorted(known)}"
     found: Counter[GroupPartition] = Counter()
     shares: dict[str, Counter[bytes]] = {}
     for member in group.members.values():
-        wanted = {topics[name].topic_id for name in member.metadata.topic_names if name in topics}
+        wanted = {topics[name].topic_id for name in _topics_of(assembly, member)}
         places = _places(member)
         found.update(places)
         shares[member.member_id] = Counter(topic_id for topic_id, _ in places)
         if not shares[member.member_id].keys() <= wanted:
             yield f"{title}: {member.member_id} has partitions of topics to which it is not subscribed"
-    names = {name for member in group.members.values() for name in member.metadata.topic_names if name in topics}
+    names = {name for member in group.members.values() for name in _topics_of(assembly, member)}
     everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
     if found != Counter(everything):
         yield f"{title} has {_show(found)} of {_show(everything)}"
-    if len({member.metadata.topic_names for member in group.members.values()}) == 1:
+    if (
+        len({(member.metadata.topic_names, member.metadata.topic_regex or "") for member in group.members.values()})
+        == 1
+    ):
         assignors = {member.metadata.server_assignor or DEFAULT_ASSIGNOR for member in group.members.values()}
         of_each = [sum(share.values()) for share in shares.values()]
         if assignors == {"uniform"} and max(of_each) - min(of_each) > 1:
@@ -252,15 +387,26 @@ def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
                 yield f"{title} is out of balance in one topic: {of_each}"
 
 
+def _topics_of(assembly: Assembly, member: ConsumerGroupMember) -> Iterator[str]:
+    """Yield the existing topics that a member names, or that its regular expression matches."""
+    names, regex = member.metadata.topic_names, member.metadata.topic_regex
+    for name in assembly.broker.cluster.topics:
+        if name in names or (regex and re.fullmatch(regex, name)):
+            yield name
+
+
 def _commit_problem(assembly: Assembly, caller: Caller, row: CommitRow, is_transactional: bool) -> str | None:
-    """Return why a commit must be refused; None if it may be accepted, or if the group is of another protocol."""
+    """Return why a commit must be refused; None if it may be accepted."""
     metadata = assembly.broker.groups.describe(caller.group_id)[0]
-    if metadata is None or not isinstance(metadata.group, ConsumerGroup):
+    if metadata is None:
         return None
     group = metadata.group
     title = f"{caller.member_id} of group {caller.group_id} commits {row.topic}-{row.partition} at {caller.generation}"
     if not caller.is_member and (is_transactional or not group.members):
         return None
+    if isinstance(group, ClassicGroup):
+        is_of_generation = caller.member_id in group.members and caller.generation == group.generation
+        return None if is_of_generation else f"{title}, and the generation is {group.generation}"
     member = group.members.get(caller.member_id)
     if member is None:
         return f"{title}, and is no member" if group.members or caller.generation >= 0 else None

@@ -4,8 +4,8 @@ A client gives up partitions before it reports so, and takes partitions only fro
 (`owned`) is its own until the broker removes the member. A heartbeat that arrives after the client has sent a later one
 may report what is no longer true: `is_overtaken` says that one did.
 
-A subscription is a set of topic names. `_subscription` is the one place for another kind, and `Membership.rejoin` the
-one where a member begins with another protocol.
+A subscription is a set of topic names or a regular expression. `classic_membership.py` has the members of the classic
+protocol.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,19 +61,24 @@ class Membership:
         names: Sequence[str],
         instance_id: str | None = None,
         assignor: str | None = None,
+        serial: int = 0,
     ) -> None:
         self.process = process
         self.world: World = process.world
         self.group = group
         self.names = tuple(names)
+        self.regex: str | None = None
+        """The regular expression of topics. An empty one replaces an earlier one; None is no expression so far."""
         self.instance_id = instance_id
         self.assignor = assignor
-        self.serial = 0
-        self.member_id = f"{process.name}/0"
+        self.serial = serial
+        self.member_id = f"{process.name}/{serial}"
         self.epoch = 0
         self.assigned: set[GroupPartition] = set()
         self.owned: set[GroupPartition] = set()
         self.given_up: set[GroupPartition] = set()
+        self.positions: dict[GroupPartition, int] = {}
+        """The positions in owned partitions, from their first fetch on."""
         self.beats = 0
         self.is_overtaken = False
         self.says_all = True
@@ -93,21 +98,23 @@ class Membership:
         """Drop all partitions and join with the next heartbeat, perhaps as another member."""
         self.epoch = 0
         self.assigned, self.owned = set(), set()
+        self.positions.clear()
         self.beats += 1
         if with_new_id:
             self.serial += 1
             self.member_id = f"{self.process.name}/{self.serial}"
             self.is_overtaken = False
 
-    def subscribe(self, names: Iterable[str]) -> None:
+    def subscribe(self, names: Iterable[str], regex: str | None = None) -> None:
         """Subscribe to other topics with the next heartbeat."""
-        self.names = tuple(names)
+        self.names, self.regex = tuple(names), regex
         self.says_all = True
 
     def acknowledge(self) -> None:
         """Give up what the broker has taken, and take what it has given."""
         self.given_up |= self.owned - self.assigned
         self.owned = set(self.assigned)
+        self.positions = {place: position for place, position in self.positions.items() if place in self.owned}
 
     def beat(self) -> Script:
         """Send a heartbeat and follow the answer."""
@@ -147,8 +154,8 @@ class Membership:
         if not answer.error_code:
             self.world.met["static members that left for a while" if for_a_while else "members that left"] += 1
 
-    def _subscription(self) -> tuple[int, Sequence[str], str | None]:
-        return REBALANCE_MS, self.names, self.assignor
+    def _subscription(self) -> tuple[int, Sequence[str], str | None, str | None]:
+        return REBALANCE_MS, self.names, self.regex, self.assignor
 
     def _follow(self, answer: Any) -> None:
         self.epoch = answer.member_epoch

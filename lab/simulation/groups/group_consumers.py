@@ -14,7 +14,7 @@ from lab.client_requests import (
     offset_commit,
 )
 from lab.simulation.consumers import Copier
-from lab.simulation.membership import GroupPartition, Membership
+from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.process import Lost, Process, Script
 from lab.simulation.producers import Abortable, ProducerBehaviour, Refused
 from lab.simulation.setting import GROUP, GROUP_TOPICS
@@ -92,7 +92,7 @@ class GroupConsumer(GroupClient):
         elif kind < 0.81:
             yield from self._fetch()
         elif kind < 0.85:
-            member.subscribe(self.random.choice(SUBSCRIPTIONS))
+            self._subscribe()
             yield from member.beat()
         elif kind < 0.88:
             yield from member.leave()
@@ -108,6 +108,9 @@ class GroupConsumer(GroupClient):
         else:
             self.world.met["group members that paused"] += 1
             yield from self.sleep(self.random.random() * LONG_PAUSE_MS)
+
+    def _subscribe(self) -> None:
+        self.member.subscribe(self.random.choice(SUBSCRIPTIONS))
 
     def _beat(self) -> Script:
         member = self.member

@@ -1,0 +1,88 @@
+"""Checks of a group that changes its protocol: each member keeps its partitions, and gets none of another. free"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from lab.simulation.groups.classic_membership import find_places
+from lab.simulation.groups.membership import GroupPartition, Membership
+from ottla.broker.assembly import Assembly
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.consumer.consumer_group import ConsumerGroup
+from ottla.broker.group.states import ClassicGroupState
+from ottla.protocol.internal_topics.consumer_group_records import Assignment
+
+_S: Final = ClassicGroupState
+_WITH_OWNERS: Final = (_S.STABLE, _S.PREPARING_REBALANCE)
+"""States of a classic group in which members may commit."""
+
+
+class SeenGroup(NamedTuple):
+    """A group at one step: the assignments of a classic group, or the targets of a consumer group, by member id."""
+
+    kills: int
+    """The number of lives of the broker that had ended."""
+    is_classic: bool
+    is_empty: bool
+    assignments: Mapping[str, bytes]
+    targets: Mapping[str, Assignment]
+
+    @classmethod
+    def of(cls, group: ClassicGroup | ConsumerGroup, kills: int) -> "SeenGroup":
+        if isinstance(group, ClassicGroup):
+            assignments = {member_id: member.assignment for member_id, member in group.members.items()}
+            return cls(kills, True, group.is_empty, assignments, {})
+        targets = {member_id: group.targets.get(member_id, {}) for member_id in group.members}
+        return cls(kills, False, group.is_empty, {}, targets)
+
+    def find_partitions(self, assembly: Assembly, member_id: str) -> set[GroupPartition]:
+        """Return the existing partitions of a member."""
+        if self.is_classic:
+            return find_places(assembly, self.assignments.get(member_id, b""))
+        topics, target = assembly.broker.cluster.topics_by_id, self.targets.get(member_id, {})
+        return {(topic_id, index) for topic_id in target if topic_id in topics for index in target[topic_id]}
+
+
+def check_migration(
+    assembly: Assembly, before: SeenGroup, group: ClassicGroup | ConsumerGroup, has_restarted: bool
+) -> Iterator[str]:
+    """Check that the members of a group that has changed its protocol have what they had, or were to have, before.
+
+    A classic group that is loaded begins no rebalance, as in Kafka.
+    """
+    is_replaced = not group.members.keys() <= before.targets.keys()
+    if isinstance(group, ClassicGroup) and not (is_replaced or has_restarted) and group.state is _S.STABLE:
+        yield f"downgrade: group {group.group_id} begins no rebalance, although a member is gone"
+    for member_id in before.assignments.keys() | before.targets.keys():
+        if isinstance(group, ClassicGroup):
+            classic = group.members.get(member_id)
+            found = None if classic is None else find_places(assembly, classic.assignment)
+        else:
+            member = group.members.get(member_id)
+            assigned = {} if member is None else member.current.assigned
+            found = (
+                None if member is None else {(topic_id, index) for topic_id in assigned for index in assigned[topic_id]}
+            )
+        expected = before.find_partitions(assembly, member_id)
+        if found is not None and found != expected:
+            kind = "downgrade" if isinstance(group, ClassicGroup) else "upgrade"
+            yield f"{kind}: {member_id} of group {group.group_id} has {len(found)} partitions of {len(expected)}"
+
+
+def check_classic_owners(assembly: Assembly, group: ClassicGroup) -> Iterator[str]:
+    """Check that no partition is assigned to two members that may commit."""
+    if group.state not in _WITH_OWNERS:
+        return
+    owners: dict[GroupPartition, str] = {}
+    for member in group.members.values():
+        for place in sorted(find_places(assembly, member.assignment)):
+            other = owners.setdefault(place, member.member_id)
+            if other != member.member_id:
+                topic_id, index = place
+                title = f"{topic_id.hex()[:6]}-{index} of group {group.group_id}"
+                yield f"two-owners: {title} belongs to {other} and {member.member_id}"
+
+
+def is_owner_of_classic_group(group: ClassicGroup, membership: Membership) -> bool:
+    """Return whether a client may commit in a classic group."""
+    is_of_generation = membership.member_id in group.members and membership.epoch == group.generation
+    return is_of_generation and group.state in _WITH_OWNERS
