@@ -23,7 +23,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.ranges import cut_partition
-from ottla.verdict import SOME_BROKERS
+from ottla.verdict import SOME_BROKERS, OpenTransaction
 
 # A partition is cut for several cores only if it is large enough: cutting reads its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
@@ -90,6 +90,9 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     for result in results:
         assert isinstance(result.value, tasks.RangeFacts)
         facts[result.partition].append(result.value)
+    present = _ask_present(request, listed, chosen)
+    if present is not None:
+        facts = _add_open_below(listed, facts, present)
     ambiguous = AmbiguousEnds()
     if {"torn", "hanging"} & {*request.checks}:
         facts = match_again(runner, ready, facts, known)
@@ -102,17 +105,14 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     every = frozenset(log.path for log in logs)
     changed = changed_since(request, listed) if request.until_ms is None else every
-    present = _ask_present(request, listed, facts)
     found = judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed, present)
     return _of_source(found, source_of(request, listed, chosen, present))
 
 
 def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
     """Audit the open transactions of a cluster by its brokers' answers alone: no record is read."""
-    assert request.address is not None
-    from ottla.audit.cluster import ask_present
-
-    present = ask_present(request.address, [(listed[index].log.topic, listed[index].log.partition) for index in chosen])
+    present = _ask_present(request, listed, chosen)
+    assert present is not None
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
     facts = {}
     for index in chosen:
@@ -132,16 +132,28 @@ def _of_source(found: Audit, source: Source) -> Audit:
     return found._replace(source=source, findings=named)
 
 
-def _ask_present(
-    request: Request, listed: Sequence[Listed], facts: Mapping[int, Sequence[tasks.RangeFacts]]
-) -> Present | None:
-    """Ask a cluster's coordinators about what is open; None for directories, and for an audit of an earlier time."""
+def _ask_present(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Present | None:
+    """Ask a cluster what is open in these partitions; None for directories, and for an audit of an earlier time."""
     if request.address is None or request.as_of:
         return None
     from ottla.audit.cluster import ask_present
 
-    opened = [listed[index].log for index, parts in facts.items() if parts and len(parts[-1].open_rows)]
-    return ask_present(request.address, [(log.topic, log.partition) for log in opened])
+    return ask_present(request.address, [(listed[index].log.topic, listed[index].log.partition) for index in chosen])
+
+
+def _add_open_below(
+    listed: Sequence[Listed], facts: Mapping[int, list[tasks.RangeFacts]], present: Present
+) -> dict[int, list[tasks.RangeFacts]]:
+    """Return the facts with the open transactions that began below the start of a log: no record shows them."""
+    opened: dict[TopicPartition, list[OpenTransaction]] = {}
+    for one in present.opened:
+        opened.setdefault(one.place, []).append(one)
+    found = {}
+    for index, parts in facts.items():
+        log = listed[index].log
+        *before, last = parts
+        found[index] = [*before, tasks.add_open_below(last, opened.get((log.topic, log.partition), ()), log.log_start)]
+    return found
 
 
 def _with_decisions(one: Work, known: history.History) -> Work:

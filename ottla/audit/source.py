@@ -20,7 +20,7 @@ def source_of(request: "Request", listed: Sequence[Listed], chosen: Collection[i
     if request.address is None:
         return Source()
     reduced = [*_list_reductions(listed, [listed[index] for index in chosen])]
-    reduced += [Limit("hanging", gap) for gap in dict.fromkeys(present.gaps)] if present is not None else []
+    reduced += [Limit("hanging", gap) for gap in present.doubts] if present is not None else []
     return Source(tuple(_keep(request, _list_omissions(listed))), tuple(_keep(request, reduced)), request.now_ms)
 
 

@@ -17,6 +17,7 @@ from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.case_run import BEGIN_MS
 from ottla.testkit.corpus.catalogue import CASES
 from ottla.wire.address import KafkaAddress, parse_kafka_address
+from tests.conformance.open_transactions import FOREIGN_PRODUCER_ID, Client
 from tests.corpus import KEEPING, write_files
 from tests.thread_broker import ThreadBroker
 
@@ -68,6 +69,26 @@ def test_the_findings_over_the_wire_are_those_of_the_files(case, tmp_path):
         wire = over_the_wire(broker)
     is_whole = case.name not in BELOW_THE_START
     assert facts_of(wire, is_whole=is_whole) == facts_of(audit_of((str(root),)), is_whole=is_whole)
+
+
+def test_a_transaction_that_began_below_the_start_of_the_log_is_found(tmp_path):
+    """Both partitions begin within it. The second has no other record of it."""
+    with ThreadBroker(tmp_path, transaction_partition_verification_enable=False) as broker:
+        client = Client(broker.bootstrap)
+        topic = client.create_topic("ledger", 3)
+        for partition in (0, 1):
+            client.orphan(topic, partition)
+            client.produce(topic, partition, count=3)
+        client.produce(topic, 0, "unknown-to-all", FOREIGN_PRODUCER_ID, 0, sequence=1)
+        held = client.begin("held", [(topic, 2)])
+        client.produce(topic, 2, "held", *held, sequence=1)
+        for partition in (0, 1, 2):
+            client.delete_records(topic, partition, 1)
+        found = over_the_wire(broker)
+        client.close()
+    told = {one.partition: (str(one.verdict), one.first_offset, one.records) for one in found.open_transactions}
+    assert told == {0: ("forgotten", 0, 1), 1: ("forgotten", 0, 0), 2: ("in time", 0, 1)}
+    assert [one.last_stable_offset for one in found.partitions if one.log.topic == topic] == [1, 1, 1]
 
 
 @pytest.fixture(scope="module")

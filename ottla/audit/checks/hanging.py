@@ -120,6 +120,12 @@ class Present(NamedTuple):
     verdicts: Mapping[tuple[TopicPartition, int], verdict.Verdict] = {}
     gaps: tuple[str, ...] = ()
 
+    @property
+    def doubts(self) -> list[str]:
+        """The reasons why this does not show every open transaction with a verdict."""
+        unknown = [one.reason for one in self.verdicts.values() if one.standing is Standing.UNKNOWN]
+        return [*dict.fromkeys((*self.gaps, *unknown))]
+
     def of(self, place: TopicPartition, found: OpenTransaction) -> verdict.Verdict:
         """Return the verdict on a transaction that was open when its partition was read."""
         if (place, found.first_offset) in self.verdicts:
