@@ -76,7 +76,15 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str]) -> list
             cleaned_below = 0 if name in kept_whole else None
             count = len(topology.topics[name])
             listed.append(Listed(str(address), log, cleaned_below, 0, of_topic=count, unread=reason))
+    _check_readable(listed)
     return listed
+
+
+def _check_readable(listed: Sequence[Listed]) -> None:
+    """Raise Unanswered if there are partitions of users, and none can be read: nothing would be found in nothing."""
+    reasons = [f"{one.log.name}: {one.unread}" if one.unread else "" for one in listed if one.log.topic != COORDINATORS]
+    if reasons and all(reasons):
+        raise Unanswered(f"no partition can be read: {first_names(reasons, _MOST_NAMED)}")
 
 
 def _check_matches(globs: Sequence[str], topology: Topology) -> None:

@@ -221,6 +221,10 @@ def _history(
     for result in run(runner, tasks.read_history, todo, "reading the coordinators' log") if todo else []:
         assert isinstance(result.value, history.RangeHistory)
         parts.append(result.value)
+    read = {index: listed[index] for index in coordinators.values()}
+    if compacted_meanwhile(read) != read:
+        # Below the old checkpoint nothing was missing when it was read, so a decision would seem never made.
+        raise FilesVanished(f"{history.TOPIC} was compacted while it was read: audit again")
     cleaned = {number: listed[index].cleaned_below for number, index in coordinators.items()}
     known = history.merge(
         parts,

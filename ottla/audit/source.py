@@ -1,18 +1,15 @@
 """Limits of an audit of a cluster, in comparison with one of its directories. pure"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ottla.audit.audited import Limit, Source
+from ottla.audit.audited import ALL, Limit, Source
 from ottla.audit.checks.hanging import Present
 from ottla.audit.listed import Listed
 from ottla.scan.listing import COORDINATORS
 
 if TYPE_CHECKING:
     from ottla.audit.request import Request
-
-ALL: Final = "all"
-"""Name of all checks, in the limits of a partition that could not be read."""
 
 
 def source_of(request: "Request", listed: Sequence[Listed], chosen: Collection[int], present: Present | None) -> Source:

@@ -35,7 +35,7 @@ MOST_GAPS = 1_000
 # At most this many steps have separate counts.
 MOST_APART = 64
 
-_OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
+_DECODED = [("offset", True), ("key", True), ("value", True), ("timestamp", True)]
 
 
 class Settings(NamedTuple):
@@ -246,9 +246,11 @@ def read_decisions(decoder: "HistoryDecoder", part: "LogRange", read_filter: "Re
     from ottla.scan import schemas
     from ottla.scan.records import RecordScan, uncommitted_visibility
 
-    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _DECODED), log)
     for batch in scan.read(part, uncommitted_visibility(part.log_start), read_filter):
-        for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        *columns, times = batch.columns
+        times_ms = times.cast("int64").to_numpy() // 1000
+        for record in zip(*(column.to_pylist() for column in columns), times_ms.tolist(), strict=True):
             decoder.add(*record)
 
 
