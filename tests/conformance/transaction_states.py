@@ -34,8 +34,9 @@ RIGHTS = (
     (ResourceType.TRANSACTIONAL_ID, WILDCARD, AclOperation.DESCRIBE),
     (ResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE),
     (ResourceType.TOPIC, WILDCARD, AclOperation.READ),
+    (ResourceType.TOPIC, WILDCARD, AclOperation.DESCRIBE_CONFIGS),
 )
-"""The rights (type, name, operation) that an audit needs."""
+"""The rights (type, name, operation) of an audit."""
 SETTINGS = UNVERIFIED | {
     "sasl.enabled.mechanisms": "PLAIN",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
