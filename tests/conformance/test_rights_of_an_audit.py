@@ -26,7 +26,7 @@ ALL = set(STATES)
 
 
 class Row(NamedTuple):
-    """What a user sees that lacks a right.
+    """Result for a user that lacks a right.
 
     `absent`: states whose topic is not in the report. `unread`: topics that the report lists as not checked.
     `unverifiable`: states without a verdict. `reduced`: checks that the report lists as made in part, but for `gaps`
@@ -41,38 +41,38 @@ class Row(NamedTuple):
     orphans: int = 1
 
 
-def denied(kind, name, operation):
+def deny(kind, name, operation):
     return ((ResourceType[kind], name, AclOperation[operation]),)
 
 
 ROWS = {
     "nothing": Row(()),
-    "read": Row(denied("TOPIC", TOPIC, "READ"), {"long"}, {TOPIC}),
-    "describe": Row(denied("TOPIC", TOPIC, "DESCRIBE"), {"long"}),
-    "configs": Row(denied("TOPIC", TOPIC, "DESCRIBE_CONFIGS"), reduced={"gaps"}),
-    "read-decisions": Row(denied("TOPIC", COORDINATORS, "READ"), unread={COORDINATORS}, reduced={"torn"}),
+    "read": Row(deny("TOPIC", TOPIC, "READ"), {"long"}, {TOPIC}),
+    "describe": Row(deny("TOPIC", TOPIC, "DESCRIBE"), {"long"}),
+    "configs": Row(deny("TOPIC", TOPIC, "DESCRIBE_CONFIGS"), reduced={"gaps"}),
+    "read-decisions": Row(deny("TOPIC", COORDINATORS, "READ"), unread={COORDINATORS}, reduced={"torn"}),
     "describe-decisions": Row(
-        denied("TOPIC", COORDINATORS, "DESCRIBE"),
+        deny("TOPIC", COORDINATORS, "DESCRIBE"),
         unread={COORDINATORS},
         unverifiable=GONE,
         reduced={"torn", "hanging"},
         orphans=2,
     ),
-    "ids": Row(denied("TRANSACTIONAL_ID", WILDCARD, "DESCRIBE"), unverifiable=ALL, reduced={"hanging"}, orphans=2),
+    "ids": Row(deny("TRANSACTIONAL_ID", WILDCARD, "DESCRIBE"), unverifiable=ALL, reduced={"hanging"}, orphans=2),
     "id": Row(
-        denied("TRANSACTIONAL_ID", DENIED_ID, "DESCRIBE"),
+        deny("TRANSACTIONAL_ID", DENIED_ID, "DESCRIBE"),
         unverifiable={*GONE, "long"},
         reduced={"hanging"},
         orphans=2,
     ),
-    "cluster": Row(denied("CLUSTER", "kafka-cluster", "DESCRIBE"), unverifiable=GONE, reduced={"hanging"}, orphans=2),
+    "cluster": Row(deny("CLUSTER", "kafka-cluster", "DESCRIBE"), unverifiable=GONE, reduced={"hanging"}, orphans=2),
 }
 NO_TOPIC = "no-topic"
 
 
 @pytest.fixture(scope="module")
 def states(request, tmp_path_factory):
-    without = {name: row.denied for name, row in ROWS.items()} | {NO_TOPIC: denied("TOPIC", WILDCARD, "READ")}
+    without = {name: row.denied for name, row in ROWS.items()} | {NO_TOPIC: deny("TOPIC", WILDCARD, "READ")}
     states = BrokerInEachState(request.param, tmp_path_factory.mktemp(request.param), denied=without)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ottla.verdict.OVERDUE_AFTER_MS", 0)
