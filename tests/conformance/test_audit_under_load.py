@@ -9,15 +9,15 @@ import time
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
-pytest.importorskip("confluent_kafka", reason="needs confluent-kafka")
 
 from contextlib import ExitStack
 
 from clients import eventually
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from four_clients import OVERRIDES
 from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
+from open_transactions import Client
 from targets import TARGETS
 
 from ottla.audit.pipeline import audit
@@ -45,10 +45,10 @@ class Load:
     """Producers, and a thread that shortens and recreates topics, until `stop`."""
 
     def __init__(self, bootstrap, producers):
-        self.bootstrap, self.committed, self.recreated, self.shortened = bootstrap, 0, 0, 0
+        self.bootstrap = bootstrap
+        self.committed = self.refused = self.recreated = self.shortened = 0
         self._stopping = threading.Event()
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._shortener = KafkaAdminClient(bootstrap_servers=bootstrap)
+        self._admin = KafkaAdminClient(bootstrap_servers=bootstrap)
         self._create(*TOPICS)
         self._threads = [threading.Thread(target=self._produce, args=(number,)) for number in range(producers)]
         self._threads.append(threading.Thread(target=self._disturb))
@@ -59,47 +59,33 @@ class Load:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
-        self._shortener.close()
+        self._admin.close()
 
     def _create(self, *names):
-        topics = [NewTopic(name, PARTITIONS, 1, config=CONFIGS.get(name, {})) for name in names]
-        for future in self._admin.create_topics(topics).values():
-            future.result()
+        self._admin.create_topics([NewTopic(name, PARTITIONS, 1, topic_configs=CONFIGS.get(name)) for name in names])
 
     def _produce(self, number):
-        dice = random.Random(number)
-        while not self._stopping.is_set():
-            settings = {"transactional.id": f"load-{number}", "transaction.timeout.ms": 60_000, "log_level": 0}
-            producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0, **settings})
+        dice, client = random.Random(number), Client(self.bootstrap)
+        while not self._stopping.wait(PAUSE_S):
+            places = [(name, dice.randrange(PARTITIONS)) for name in dice.sample(TOPICS, 2)]
+            commit = dice.random() > ABORTED_SHARE
             try:
-                producer.init_transactions()
-                while not self._stopping.is_set():
-                    self._transact(producer, dice)
-            except KafkaException:
-                continue  # a topic was deleted under it: the next producer of the id aborts the transaction
-
-    def _transact(self, producer, dice):
-        producer.begin_transaction()
-        for topic in dice.sample(TOPICS, 2):
-            for _ in range(dice.randint(1, 4)):
-                key, value = b"%d" % dice.randrange(10), bytes(dice.randrange(200))
-                producer.produce(topic, value, key, partition=dice.randrange(PARTITIONS))
-        if dice.random() < ABORTED_SHARE:
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-            self.committed += 1
-        self._stopping.wait(PAUSE_S)
+                held = client.begin(f"load-{number}", places)
+                client.end(f"load-{number}", *held, commit)
+            except AssertionError:
+                self.refused += 1  # a topic was deleted: the next transaction of the id aborts this one
+            else:
+                self.committed += commit
+        client.close()
 
     def _disturb(self):
         while not self._stopping.wait(1):
             place = TopicPartition(SHORTENED, self.shortened % PARTITIONS)
-            (row,) = self._shortener.list_partition_offsets({place: -1}).values()
-            self._shortener.delete_records({place: row.offset})
+            (row,) = self._admin.list_partition_offsets({place: -1}).values()
+            self._admin.delete_records({place: row.offset})
             self.shortened += 1
             if self.shortened % 3 == 0:
-                for future in self._admin.delete_topics([RECREATED]).values():
-                    future.result()
+                self._admin.delete_topics([RECREATED])
                 eventually(self._is_created, "the topic is created again")
                 self.recreated += 1
 
@@ -107,7 +93,7 @@ class Load:
         """Try to create the topic: the deletion ends some time after its answer."""
         try:
             self._create(RECREATED)
-        except KafkaException:
+        except KafkaError:
             return False
         return True
 
