@@ -15,7 +15,7 @@ from ottla.audit.merge import judge
 from ottla.audit.output_tables import clear
 from ottla.audit.rematching import match_again
 from ottla.audit.request import Request, changed_since, compacted_meanwhile, list_everything
-from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, run
+from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, raise_first_error, run
 from ottla.audit.source import source_of
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
@@ -34,6 +34,8 @@ MOST_RECENT = 500
 MOST_RECENT_OF_ALL = 200_000
 LARGEST_CUT_BYTES = 1024 * 1024 * 1024
 MOST_TRIES = 3
+# Records are deleted from a partition of a cluster while it is read: only this partition is read again.
+MOST_READS = 10
 
 
 def audit(runner: Runner, request: Request) -> Audit:
@@ -85,9 +87,21 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     known = _history(runner, listed, coordinators, works)
     entered = _add_entry_states(runner, {index: works[index] for index in chosen})
     ready = [_with_decisions(one, known) for one in entered]
-    results = run(runner, tasks.scan, ready, "reading segments")
+    results = runner.run(tasks.scan, ready, "reading segments")
+    for _ in range(MOST_READS - 1):
+        gone = {one.partition for one in results if one.has_vanished}
+        if request.address is None or request.output is not None or not gone:
+            break
+        listed = _list_again(request, listed, gone)
+        again = [index for index in gone if not listed[index].unread]
+        parts = [part for index in again for part in _works(runner, index, listed[index], settings)]
+        later = [_with_decisions(part._replace(limit=limits.get(part.part.partition)), known) for part in parts]
+        ready = [part for part in ready if part.part.partition not in gone] + later
+        chosen = [index for index in chosen if not listed[index].unread]
+        results = [one for one in results if one.partition not in gone] + runner.run(tasks.scan, later, "reading again")
+    raise_first_error(results)
     facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
-    for result in results:
+    for result in sorted(results, key=lambda one: (one.partition, one.ordinal)):
         assert isinstance(result.value, tasks.RangeFacts)
         facts[result.partition].append(result.value)
     present = _ask_present(request, listed, chosen)
@@ -130,6 +144,16 @@ def _of_source(found: Audit, source: Source) -> Audit:
     """Return the audit with its source, whose brokers the commands of its findings name."""
     named = [one._replace(action=one.action.replace(SOME_BROKERS, found.bootstrap)) for one in found.findings]
     return found._replace(source=source, findings=named)
+
+
+def _list_again(request: Request, listed: Sequence[Listed], gone: Collection[int]) -> list[Listed]:
+    """Return the listing with the present offsets of the partitions at the indexes in `gone`."""
+    now = {(one.log.topic, one.log.partition): one for one in list_everything(request)}
+    found = list(listed)
+    for index in gone:
+        place = found[index].log.topic, found[index].log.partition
+        found[index] = now.get(place, found[index]._replace(unread="it was deleted while it was read"))
+    return found
 
 
 def _ask_present(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Present | None:

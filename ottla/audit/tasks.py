@@ -137,7 +137,8 @@ def failed_result(work: Work, error: Exception) -> Result:
     """Return the result of work that ended in an error that users can understand."""
     part = work.part
     vanished = isinstance(error, FileNotFoundError)
-    return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", vanished)
+    name = f"{part.topic}-{part.number}: "
+    return Result(part.partition, part.ordinal, None, name + str(error).removeprefix(name), vanished)
 
 
 def entry_states(work: Work) -> "States":

@@ -1,13 +1,17 @@
 """An audit of a cluster over the wire finds what an audit of its files finds."""
 
 import json
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from click.testing import CliRunner
+from kafka import KafkaAdminClient
 
+from ottla.audit import pipeline, tasks
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
 from ottla.audit.runner import ThreadRunner
@@ -89,6 +93,37 @@ def test_a_transaction_that_began_below_the_start_of_the_log_is_found(tmp_path):
     told = {one.partition: (str(one.verdict), one.first_offset, one.records) for one in found.open_transactions}
     assert told == {0: ("forgotten", 0, 1), 1: ("forgotten", 0, 0), 2: ("in time", 0, 1)}
     assert [one.last_stable_offset for one in found.partitions if one.log.topic == topic] == [1, 1, 1]
+
+
+def test_only_a_partition_whose_records_were_deleted_is_read_again(tmp_path, monkeypatch):
+    scanned = Counter()
+
+    def scan(work):
+        place = work.part.topic, work.part.number
+        scanned[place] += 1
+        if place == ("ledger", 1) and scanned[place] < 5:
+            client.delete_records(*place, client.produce(*place) + 1)
+            client.produce(*place)
+        if place == ("deleted", 0):
+            admin.delete_topics(["deleted"])
+        return tasks.scan(work)
+
+    with ThreadBroker(tmp_path) as broker:
+        client, admin = Client(broker.bootstrap), KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        for name, count in (("ledger", 2), ("deleted", 1)):
+            client.create_topic(name, count)
+            for number in range(count):
+                client.produce(name, number, count=3)
+        monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "scan": scan}))
+        found = over_the_wire(broker)
+        admin.close()
+        client.close()
+    assert scanned == {("ledger", 0): 1, ("ledger", 1): 5, ("deleted", 0): 1}
+    assert [(one.name, one.log_start, one.log_end) for one in found.partitions] == [
+        ("ledger-0", 0, 3),
+        ("ledger-1", 10, 11),
+    ]
+    assert found.source.unread == ["deleted-0: it was deleted while it was read"]
 
 
 @pytest.fixture(scope="module")
