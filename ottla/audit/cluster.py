@@ -136,4 +136,4 @@ def ask_present(address: KafkaAddress, places: Iterable[TopicPartition]) -> Pres
     except Unanswered as error:
         return Present(gaps=(str(error),))
     verdicts = {(each.place, each.start_offset): verdict for each, verdict in judged.rows}
-    return Present(tuple(each for each, _ in judged.rows), verdicts, (*gaps, *judged.gaps))
+    return Present(tuple(each for each, _ in judged.rows), verdicts, (*gaps, *judged.gaps), judged.now_ms)

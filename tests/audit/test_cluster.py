@@ -93,6 +93,8 @@ def test_a_transaction_that_began_below_the_start_of_the_log_is_found(tmp_path):
     told = {one.partition: (str(one.verdict), one.first_offset, one.records) for one in found.open_transactions}
     assert told == {0: ("forgotten", 0, 1), 1: ("forgotten", 0, 0), 2: ("in time", 0, 1)}
     assert [one.last_stable_offset for one in found.partitions if one.log.topic == topic] == [1, 1, 1]
+    # These transactions began after the audit, by its own time.
+    assert [one.message for one in found.findings if one.severity == "warning"] == []
 
 
 def test_only_a_partition_whose_records_were_deleted_is_read_again(tmp_path, monkeypatch):

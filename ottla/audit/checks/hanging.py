@@ -113,12 +113,13 @@ class OpenFinding(NamedTuple):
 class Present(NamedTuple):
     """The transactions that partitions hold open now, and the coordinators' verdicts by place and first offset.
 
-    `gaps`: the questions without an answer.
+    `gaps`: the questions without an answer. `now_ms`: the time of the answers, 0 if there are none.
     """
 
     opened: tuple[verdict.OpenTransaction, ...] = ()
     verdicts: Mapping[tuple[TopicPartition, int], verdict.Verdict] = {}
     gaps: tuple[str, ...] = ()
+    now_ms: int = 0
 
     @property
     def doubts(self) -> list[str]:
