@@ -96,8 +96,6 @@ class Contest:
         source = connector(self._arguments.connectors, None, same_spark=False)
         copy = self._scratch / "served"
         shutil.copytree(self.log, copy)
-        # Without this file the log belongs to no cluster, and the broker draws a new cluster id.
-        (copy / "meta.properties").unlink()
         with contextlib.ExitStack() as running:
             jars, cores = source.jars, self._arguments.cores
             theirs = running.enter_context(spark_reader("its Kafka source", source.python, cores, jars, self._scratch))

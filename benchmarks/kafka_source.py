@@ -70,8 +70,6 @@ class Comparison:
         source = connector(self._arguments.cache, self._arguments.connector, same_spark=self._arguments.same_spark)
         copy = self._scratch / "served"
         shutil.copytree(self._root, copy, copy_function=shutil.copyfile)
-        # Without this file the log belongs to no cluster, and the broker draws a new cluster id.
-        (copy / "meta.properties").unlink()
         with contextlib.ExitStack() as running:
             ours = running.enter_context(
                 spark_reader("our data source", sys.executable, self._arguments.cores, (), self._scratch)

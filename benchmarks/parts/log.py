@@ -22,6 +22,7 @@ ABORTED_EVERY = 10
 VALUE_BYTES = 200
 SEGMENT_BYTES = 256 * 1024 * 1024
 INDEX_INTERVAL_BYTES = 4096
+CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"  # that of kafka.sh
 FIRST_MS = 1_700_000_000_000
 
 
@@ -141,7 +142,7 @@ def make_log(root, size_bytes, partitions=4, copies=1, templates=TEMPLATES, valu
             ends[f"{TOPIC}-{copy:03d} {partition}"] = ends[f"{TOPIC} {partition}"]
     lines = "".join(f"{place} {end}\n" for place, end in ends.items())
     (root / "recovery-point-offset-checkpoint").write_text(f"0\n{len(ends)}\n{lines}")
-    (root / "meta.properties").write_text("version=1\nnode.id=1\n")
+    (root / "meta.properties").write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\n")
     return size * copies, records * copies, committed * copies
 
 

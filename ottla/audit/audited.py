@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.gaps import Missing
@@ -24,6 +24,10 @@ class Tally(NamedTuple):
     records: int
 
 
+ALL: Final = "all"
+"""Name of all checks, in the limits of a partition that could not be read."""
+
+
 class Limit(NamedTuple):
     """A check that could not be made completely, and the reason, with its place. `check` may name all checks."""
 
@@ -42,6 +46,11 @@ class Source(NamedTuple):
     reduced: tuple[Limit, ...] = ()
     read_until_ms: int | None = None
     has_records: bool = True
+
+    @property
+    def unread(self) -> list[str]:
+        """Return the reason for each partition that could not be read, without those of internal topics."""
+        return [one.reason for one in self.not_checked if one.check == ALL and not one.reason.startswith("__")]
 
 
 class PartitionAudit(NamedTuple):

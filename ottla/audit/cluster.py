@@ -76,7 +76,15 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str]) -> list
             cleaned_below = 0 if name in kept_whole else None
             count = len(topology.topics[name])
             listed.append(Listed(str(address), log, cleaned_below, 0, of_topic=count, unread=reason))
+    _check_readable(listed)
     return listed
+
+
+def _check_readable(listed: Sequence[Listed]) -> None:
+    """Raise Unanswered if there are partitions of users, and none can be read: nothing would be found in nothing."""
+    reasons = [f"{one.log.name}: {one.unread}" if one.unread else "" for one in listed if one.log.topic != COORDINATORS]
+    if reasons and all(reasons):
+        raise Unanswered(f"no partition can be read: {first_names(reasons, _MOST_NAMED)}")
 
 
 def _check_matches(globs: Sequence[str], topology: Topology) -> None:
@@ -128,4 +136,4 @@ def ask_present(address: KafkaAddress, places: Iterable[TopicPartition]) -> Pres
     except Unanswered as error:
         return Present(gaps=(str(error),))
     verdicts = {(each.place, each.start_offset): verdict for each, verdict in judged.rows}
-    return Present(tuple(each for each, _ in judged.rows), verdicts, (*gaps, *judged.gaps))
+    return Present(tuple(each for each, _ in judged.rows), verdicts, (*gaps, *judged.gaps), judged.now_ms)

@@ -114,7 +114,7 @@ def _print(found: "Audit", arguments: Arguments) -> None:
 
 def _lacking(found: "Audit", required: Sequence[str]) -> list[str]:
     """Return the required checks that were not made, or saw less than files show."""
-    from ottla.audit.source import ALL
+    from ottla.audit.audited import ALL
 
     source = found.source
     limited = {one.check for one in (*source.not_checked, *source.reduced)}

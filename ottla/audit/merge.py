@@ -271,7 +271,8 @@ class _Partition:
         elsewhere = self.ended_elsewhere.get(one)
         if self.present is not None:
             answered = self.present.of(self._place, one)
-            now_ms = self._request.now_ms
+            # The audit began earlier: what began since then is not in the future.
+            now_ms = max(self._request.now_ms, self.present.now_ms)
             return hanging.judge_present(self._place, one, self._known, undone, now_ms, elsewhere, answered)
         return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere, self._settled_ms)
 

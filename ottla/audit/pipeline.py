@@ -15,7 +15,7 @@ from ottla.audit.merge import judge
 from ottla.audit.output_tables import clear
 from ottla.audit.rematching import match_again
 from ottla.audit.request import Request, changed_since, compacted_meanwhile, list_everything
-from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, run
+from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, raise_first_error, run
 from ottla.audit.source import source_of
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
@@ -23,7 +23,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.ranges import cut_partition
-from ottla.verdict import SOME_BROKERS
+from ottla.verdict import SOME_BROKERS, OpenTransaction
 
 # A partition is cut for several cores only if it is large enough: cutting reads its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
@@ -34,6 +34,8 @@ MOST_RECENT = 500
 MOST_RECENT_OF_ALL = 200_000
 LARGEST_CUT_BYTES = 1024 * 1024 * 1024
 MOST_TRIES = 3
+# Records are deleted from a partition of a cluster while it is read: only this partition is read again.
+MOST_READS = 10
 
 
 def audit(runner: Runner, request: Request) -> Audit:
@@ -85,11 +87,26 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     known = _history(runner, listed, coordinators, works)
     entered = _add_entry_states(runner, {index: works[index] for index in chosen})
     ready = [_with_decisions(one, known) for one in entered]
-    results = run(runner, tasks.scan, ready, "reading segments")
+    results = runner.run(tasks.scan, ready, "reading segments")
+    for _ in range(MOST_READS - 1):
+        gone = {one.partition for one in results if one.has_vanished}
+        if request.address is None or request.output is not None or not gone:
+            break
+        listed = _list_again(request, listed, gone)
+        again = [index for index in gone if not listed[index].unread]
+        parts = [part for index in again for part in _works(runner, index, listed[index], settings)]
+        later = [_with_decisions(part._replace(limit=limits.get(part.part.partition)), known) for part in parts]
+        ready = [part for part in ready if part.part.partition not in gone] + later
+        chosen = [index for index in chosen if not listed[index].unread]
+        results = [one for one in results if one.partition not in gone] + runner.run(tasks.scan, later, "reading again")
+    raise_first_error(results)
     facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
-    for result in results:
+    for result in sorted(results, key=lambda one: (one.partition, one.ordinal)):
         assert isinstance(result.value, tasks.RangeFacts)
         facts[result.partition].append(result.value)
+    present = _ask_present(request, listed, chosen)
+    if present is not None:
+        facts = _add_open_below(listed, facts, present)
     ambiguous = AmbiguousEnds()
     if {"torn", "hanging"} & {*request.checks}:
         facts = match_again(runner, ready, facts, known)
@@ -102,17 +119,14 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     every = frozenset(log.path for log in logs)
     changed = changed_since(request, listed) if request.until_ms is None else every
-    present = _ask_present(request, listed, facts)
     found = judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed, present)
     return _of_source(found, source_of(request, listed, chosen, present))
 
 
 def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
     """Audit the open transactions of a cluster by its brokers' answers alone: no record is read."""
-    assert request.address is not None
-    from ottla.audit.cluster import ask_present
-
-    present = ask_present(request.address, [(listed[index].log.topic, listed[index].log.partition) for index in chosen])
+    present = _ask_present(request, listed, chosen)
+    assert present is not None
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
     facts = {}
     for index in chosen:
@@ -132,16 +146,38 @@ def _of_source(found: Audit, source: Source) -> Audit:
     return found._replace(source=source, findings=named)
 
 
-def _ask_present(
-    request: Request, listed: Sequence[Listed], facts: Mapping[int, Sequence[tasks.RangeFacts]]
-) -> Present | None:
-    """Ask a cluster's coordinators about what is open; None for directories, and for an audit of an earlier time."""
+def _list_again(request: Request, listed: Sequence[Listed], gone: Collection[int]) -> list[Listed]:
+    """Return the listing with the present offsets of the partitions at the indexes in `gone`."""
+    now = {(one.log.topic, one.log.partition): one for one in list_everything(request)}
+    found = list(listed)
+    for index in gone:
+        place = found[index].log.topic, found[index].log.partition
+        found[index] = now.get(place, found[index]._replace(unread="it was deleted while it was read"))
+    return found
+
+
+def _ask_present(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Present | None:
+    """Ask a cluster what is open in these partitions; None for directories, and for an audit of an earlier time."""
     if request.address is None or request.as_of:
         return None
     from ottla.audit.cluster import ask_present
 
-    opened = [listed[index].log for index, parts in facts.items() if parts and len(parts[-1].open_rows)]
-    return ask_present(request.address, [(log.topic, log.partition) for log in opened])
+    return ask_present(request.address, [(listed[index].log.topic, listed[index].log.partition) for index in chosen])
+
+
+def _add_open_below(
+    listed: Sequence[Listed], facts: Mapping[int, list[tasks.RangeFacts]], present: Present
+) -> dict[int, list[tasks.RangeFacts]]:
+    """Return the facts with the open transactions that began below the start of a log: no record shows them."""
+    opened: dict[TopicPartition, list[OpenTransaction]] = {}
+    for one in present.opened:
+        opened.setdefault(one.place, []).append(one)
+    found = {}
+    for index, parts in facts.items():
+        log = listed[index].log
+        *before, last = parts
+        found[index] = [*before, tasks.add_open_below(last, opened.get((log.topic, log.partition), ()), log.log_start)]
+    return found
 
 
 def _with_decisions(one: Work, known: history.History) -> Work:
@@ -209,6 +245,10 @@ def _history(
     for result in run(runner, tasks.read_history, todo, "reading the coordinators' log") if todo else []:
         assert isinstance(result.value, history.RangeHistory)
         parts.append(result.value)
+    read = {index: listed[index] for index in coordinators.values()}
+    if compacted_meanwhile(read) != read:
+        # Below the old checkpoint nothing was missing when it was read, so a decision would seem never made.
+        raise FilesVanished(f"{history.TOPIC} was compacted while it was read: audit again")
     cleaned = {number: listed[index].cleaned_below for number, index in coordinators.items()}
     known = history.merge(
         parts,

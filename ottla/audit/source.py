@@ -1,9 +1,9 @@
 """Limits of an audit of a cluster, in comparison with one of its directories. pure"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ottla.audit.audited import Limit, Source
+from ottla.audit.audited import ALL, Limit, Source
 from ottla.audit.checks.hanging import Present
 from ottla.audit.listed import Listed
 from ottla.scan.listing import COORDINATORS
@@ -11,16 +11,13 @@ from ottla.scan.listing import COORDINATORS
 if TYPE_CHECKING:
     from ottla.audit.request import Request
 
-ALL: Final = "all"
-"""Name of all checks, in the limits of a partition that could not be read."""
-
 
 def source_of(request: "Request", listed: Sequence[Listed], chosen: Collection[int], present: Present | None) -> Source:
     """Return the limits of an audit; `chosen` are the partitions that were read, as indexes in `listed`."""
     if request.address is None:
         return Source()
     reduced = [*_list_reductions(listed, [listed[index] for index in chosen])]
-    reduced += [Limit("hanging", gap) for gap in dict.fromkeys(present.gaps)] if present is not None else []
+    reduced += [Limit("hanging", gap) for gap in present.doubts] if present is not None else []
     return Source(tuple(_keep(request, _list_omissions(listed))), tuple(_keep(request, reduced)), request.now_ms)
 
 

@@ -35,7 +35,7 @@ MOST_GAPS = 1_000
 # At most this many steps have separate counts.
 MOST_APART = 64
 
-_OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
+_DECODED = [("offset", True), ("key", True), ("value", True), ("timestamp", True)]
 
 
 class Settings(NamedTuple):
@@ -137,7 +137,8 @@ def failed_result(work: Work, error: Exception) -> Result:
     """Return the result of work that ended in an error that users can understand."""
     part = work.part
     vanished = isinstance(error, FileNotFoundError)
-    return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", vanished)
+    name = f"{part.topic}-{part.number}: "
+    return Result(part.partition, part.ordinal, None, name + str(error).removeprefix(name), vanished)
 
 
 def entry_states(work: Work) -> "States":
@@ -189,14 +190,43 @@ def facts_of_open(work: Work, opened: "Sequence[OpenTransaction]", end_offset: i
 
     from ottla.scan import events, states
 
+    left = states.States(_rows_of(opened), next_offset=end_offset)
+    totals = np.zeros(events.TOTALS, dtype=np.int64)
+    return _Collector(work).result(totals, left, DamageLog(REPORT), ())
+
+
+def add_open_below(facts: RangeFacts, opened: "Sequence[OpenTransaction]", log_start: int) -> RangeFacts:
+    """Return the facts of a partition's end, with the open transactions that began below the start of its log.
+
+    `opened`: what the leader named after the read. No marker of theirs was read: it would have ended them.
+    """
+    import numpy as np
+
+    from ottla.scan import states
+
+    below = {one.producer_id: one for one in opened if one.start_offset < log_start}
+    if not below:
+        return facts
+    rows = facts.open_rows.copy()
+    for row in rows:
+        if (one := below.pop(int(row[states.PRODUCER_ID]), None)) is not None:
+            row[states.FIRST_OFFSET] = one.start_offset
+    every = np.concatenate([rows, _rows_of([*below.values()])])
+    return facts._replace(open_rows=every[np.argsort(every[:, states.FIRST_OFFSET], kind="stable")])
+
+
+def _rows_of(opened: "Sequence[OpenTransaction]") -> "Longs":
+    """Return the states of open transactions without batches."""
+    import numpy as np
+
+    from ottla.scan import states
+
     rows = np.full((len(opened), states.COLUMNS), -1, dtype=np.int64)
     rows[:, [states.OPEN_RECORDS, states.OPEN_BYTES, states.OPEN_BATCHES, states.FLAGS]] = 0
     columns = [states.PRODUCER_ID, states.EPOCH, states.FIRST_OFFSET, states.OPEN_EPOCH, states.LAST_TIMESTAMP]
     for row, one in zip(rows, opened, strict=True):
         row[columns] = one.producer_id, one.epoch, one.start_offset, one.epoch, one.last_timestamp_ms
-    left = states.States(rows, next_offset=end_offset)
-    totals = np.zeros(events.TOTALS, dtype=np.int64)
-    return _Collector(work).result(totals, left, DamageLog(REPORT), ())
+    return rows
 
 
 @task
@@ -217,9 +247,11 @@ def read_decisions(decoder: "HistoryDecoder", part: "LogRange", read_filter: "Re
     from ottla.scan import schemas
     from ottla.scan.records import RecordScan, uncommitted_visibility
 
-    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _DECODED), log)
     for batch in scan.read(part, uncommitted_visibility(part.log_start), read_filter):
-        for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        *columns, times = batch.columns
+        times_ms = times.cast("int64").to_numpy() // 1000
+        for record in zip(*(column.to_pylist() for column in columns), times_ms.tolist(), strict=True):
             decoder.add(*record)
 
 

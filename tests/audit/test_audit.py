@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from tests.audit.mutations import PREPARE_COMMIT, coordinator_of, decision, id_of
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -333,6 +335,34 @@ def test_offsets_compacted_during_the_audit_are_not_reported_lost(run_audit, wri
     code, out, _ = run_audit(write_log.root, "--checks", "gaps", "--format", "json")
     assert code == (0 if meanwhile else 1)
     assert ("3 compacted" if meanwhile else "3 lost") in out
+
+
+def test_a_decision_compacted_during_the_audit_is_not_missing(run_audit, reference, monkeypatch, tmp_path):
+    from ottla.audit import pipeline, tasks
+
+    root = Path(shutil.copytree(reference("clean"), tmp_path / "data"))
+    asked = (root, "--checks", "torn", "--format", "json", "--run-on", "here")
+    assert not wrong(run_audit(*asked)[1])
+    log, indexes = coordinator_of(root, id_of(root, 14))
+    index = decision(log, indexes, PREPARE_COMMIT, 5)
+    end = log.header(-1).next_offset
+
+    def read_history(work):
+        if len(log.batches) == count:
+            del log.batches[index]
+            log.save()
+            name, number = log.name.rsplit("-", 1)
+            checkpoint = root / "cleaner-offset-checkpoint"
+            version, _, *entries = checkpoint.read_text().splitlines()
+            entries = [one for one in entries if not one.startswith(f"{name} {number} ")]
+            entries.append(f"{name} {number} {end}")
+            checkpoint.write_text("\n".join([version, str(len(entries)), *entries, ""]))
+        return tasks.read_history(work)
+
+    count = len(log.batches)
+    monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "read_history": read_history}))
+    assert not wrong(run_audit(*asked)[1])
+    assert len(log.batches) == count - 1
 
 
 @pytest.mark.parametrize(

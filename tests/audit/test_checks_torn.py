@@ -193,6 +193,19 @@ def test_a_marker_of_a_compacted_decision_is_unverifiable():
     assert "1 marker " in finding.message
 
 
+@pytest.mark.parametrize(("appended_ms", "severity"), [(10_050, "info"), (10_039, "error")])
+def test_a_marker_before_the_end_of_a_compacted_decision_is_unverifiable(appended_ms, severity):
+    """The record of the end has an earlier time of its update: coordinators make it before they send the markers."""
+    ended = TransactionValue(7, 0, 60_000, 4, (), BEGAN_MS + 10_000, BEGAN_MS)
+    decoder = history.HistoryDecoder(0, 8)
+    decoder.add(3, transaction_key("order-1"), encode_transaction_value(ended), BEGAN_MS + appended_ms)
+    later = ended._replace(status=3, producer_id=8, last_update_ms=BEGAN_MS + 20_000)
+    decoder.add(4, transaction_key("order-2"), encode_transaction_value(later), BEGAN_MS + 20_000)
+    known = history.merge([decoder.result()], {0: 8}, {0: 0})
+    (finding,) = check(known, marker(COMMIT, 10_040, 0))
+    assert finding.severity == severity
+
+
 def test_offsets_that_vanished_without_compaction_excuse_nothing():
     known = decide(*ALTERNATING, gaps=(2,))
     (finding,) = check(known, marker(ABORT, 9_000, 0, first=0), *SOUND)

@@ -1,13 +1,17 @@
 """An audit of a cluster over the wire finds what an audit of its files finds."""
 
 import json
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from click.testing import CliRunner
+from kafka import KafkaAdminClient
 
+from ottla.audit import pipeline, tasks
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
 from ottla.audit.runner import ThreadRunner
@@ -17,6 +21,7 @@ from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.case_run import BEGIN_MS
 from ottla.testkit.corpus.catalogue import CASES
 from ottla.wire.address import KafkaAddress, parse_kafka_address
+from tests.conformance.open_transactions import FOREIGN_PRODUCER_ID, Client
 from tests.corpus import KEEPING, write_files
 from tests.thread_broker import ThreadBroker
 
@@ -68,6 +73,59 @@ def test_the_findings_over_the_wire_are_those_of_the_files(case, tmp_path):
         wire = over_the_wire(broker)
     is_whole = case.name not in BELOW_THE_START
     assert facts_of(wire, is_whole=is_whole) == facts_of(audit_of((str(root),)), is_whole=is_whole)
+
+
+def test_a_transaction_that_began_below_the_start_of_the_log_is_found(tmp_path):
+    """Both partitions begin within it. The second has no other record of it."""
+    with ThreadBroker(tmp_path, transaction_partition_verification_enable=False) as broker:
+        client = Client(broker.bootstrap)
+        topic = client.create_topic("ledger", 3)
+        for partition in (0, 1):
+            client.orphan(topic, partition)
+            client.produce(topic, partition, count=3)
+        client.produce(topic, 0, "unknown-to-all", FOREIGN_PRODUCER_ID, 0, sequence=1)
+        held = client.begin("held", [(topic, 2)])
+        client.produce(topic, 2, "held", *held, sequence=1)
+        for partition in (0, 1, 2):
+            client.delete_records(topic, partition, 1)
+        found = over_the_wire(broker)
+        client.close()
+    told = {one.partition: (str(one.verdict), one.first_offset, one.records) for one in found.open_transactions}
+    assert told == {0: ("forgotten", 0, 1), 1: ("forgotten", 0, 0), 2: ("in time", 0, 1)}
+    assert [one.last_stable_offset for one in found.partitions if one.log.topic == topic] == [1, 1, 1]
+    # These transactions began after the audit, by its own time.
+    assert [one.message for one in found.findings if one.severity == "warning"] == []
+
+
+def test_only_a_partition_whose_records_were_deleted_is_read_again(tmp_path, monkeypatch):
+    scanned = Counter()
+
+    def scan(work):
+        place = work.part.topic, work.part.number
+        scanned[place] += 1
+        if place == ("ledger", 1) and scanned[place] < 5:
+            client.delete_records(*place, client.produce(*place) + 1)
+            client.produce(*place)
+        if place == ("deleted", 0):
+            admin.delete_topics(["deleted"])
+        return tasks.scan(work)
+
+    with ThreadBroker(tmp_path) as broker:
+        client, admin = Client(broker.bootstrap), KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        for name, count in (("ledger", 2), ("deleted", 1)):
+            client.create_topic(name, count)
+            for number in range(count):
+                client.produce(name, number, count=3)
+        monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "scan": scan}))
+        found = over_the_wire(broker)
+        admin.close()
+        client.close()
+    assert scanned == {("ledger", 0): 1, ("ledger", 1): 5, ("deleted", 0): 1}
+    assert [(one.name, one.log_start, one.log_end) for one in found.partitions] == [
+        ("ledger-0", 0, 3),
+        ("ledger-1", 10, 11),
+    ]
+    assert found.source.unread == ["deleted-0: it was deleted while it was read"]
 
 
 @pytest.fixture(scope="module")

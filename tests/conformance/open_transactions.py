@@ -100,6 +100,14 @@ class Client:
         )
         assert self.connection.send(asked, 3).error_code == ErrorCode.NONE
 
+    def delete_records(self, name, index, before):
+        """Delete the records with offsets below `before`."""
+        request = codec.request_class(ApiKey.DELETE_RECORDS)
+        topic = request.DeleteRecordsTopic
+        rows = [topic(name=name, partitions=[topic.DeleteRecordsPartition(partition_index=index, offset=before)])]
+        (row,) = self.connection.send(request(topics=rows, timeout_ms=10_000)).topics[0].partitions
+        assert (row.error_code, row.low_watermark) == (ErrorCode.NONE, before), row
+
     def end_offset(self, name, index, isolation=0):
         request = codec.request_class(ApiKey.LIST_OFFSETS)
         topic = request.ListOffsetsTopic

@@ -3,236 +3,33 @@
 No run calls a transaction that its coordinator holds forgotten, or prints an abort for it.
 """
 
-import json
-import shlex
 import shutil
-import subprocess
-import sys
 import time
-from contextlib import ExitStack
 
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from authorization import Caller
-from click.testing import CliRunner
-from open_transactions import UNVERIFIED, Client
-from targets import ApacheKafka, OttlaByOptions, free_port
+from transaction_states import (
+    ALL_RIGHTS,
+    CALM_MS,
+    GONE,
+    LONG_MS,
+    ONE_DENIED,
+    READ_ALONE,
+    STATES,
+    SUPER,
+    BrokerInEachState,
+)
 
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
 from ottla.audit.runner import ThreadRunner
-from ottla.cli.main import main
-from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.wire import message
-from ottla.testkit.kit.admin import Admin
-from ottla.testkit.kit.fault_registries import BrokerFaultRegistry, ProxyFaultRegistry
-from ottla.testkit.kit.faults import Faults
-from ottla.testkit.proxying import ProxyServer
 
 BROKERS = ["ottla", pytest.param("apache", marks=[pytest.mark.conformance, pytest.mark.maven])]
-CALM_MS = 600_000
-LONG_MS = 86_400_000
-AT_ONCE_MS = 1_000
-PASSWORD = "secret"
-ALL_RIGHTS, READ_ALONE, ONE_DENIED, SUPER = "alice", "bob", "carol", "root"
-HELD, DENIED_ID = "in time", "long-1"
-GONE = {"late", "unknown", "above", "empty", "below", "elsewhere"}
-STATES = ("in-time", "long", "overdue", "ending", *sorted(GONE))
-
-LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-USERS = " ".join(f'user_{name}="{PASSWORD}"' for name in (ALL_RIGHTS, READ_ALONE, ONE_DENIED, SUPER))
-SETTINGS = UNVERIFIED | {
-    "listener.name.sasl.plain.sasl.jaas.config": f"{LOGIN} required {USERS};",
-    "sasl.enabled.mechanisms": "PLAIN",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": f"User:ANONYMOUS;User:{SUPER}",
-    "transaction.max.timeout.ms": str(LONG_MS),
-    # What is overdue stays so.
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2147483647",
-}
-
-
-class SteeredOttla(OttlaByOptions):
-    """Ours, with an admin port that plans faults."""
-
-    def command(self):
-        return [*super().command(), "--admin-listen", "127.0.0.1:0", "--test-control"]
-
-
-class KafkaWithFaults:
-    """Apache Kafka whose coordinator reaches its partitions through a proxy that refuses some markers."""
-
-    def __init__(self, directory):
-        port = free_port(span=4)
-        self._open = ExitStack()
-        self._proxy = self._open.enter_context(ProxyServer(f"127.0.0.1:{port + 3}"))
-        self.plain, self.sasl = f"127.0.0.1:{port}", f"127.0.0.1:{port + 2}"
-        reached = f"PLAINTEXT://{self.plain},SASL://{self.sasl}"
-        own = {
-            "listeners": f"{reached},CONTROLLER://127.0.0.1:{port + 1},MARKERS://127.0.0.1:{port + 3}",
-            "advertised.listeners": f"{reached},MARKERS://{self._proxy.bootstrap}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,"
-            "MARKERS:PLAINTEXT",
-            "inter.broker.listener.name": "MARKERS",
-        }
-        self.broker = ApacheKafka(directory, SETTINGS | own, port=port).start()
-        self._open.callback(self.broker.stop)
-
-    def refuse_markers(self, topic):
-        on_markers = Faults(ProxyFaultRegistry(self._proxy)).on("WriteTxnMarkers", times=None, topic=topic)
-        return on_markers.reply("NOT_LEADER_OR_FOLLOWER")
-
-    def close(self):
-        self._open.close()
-
-
-class OttlaWithFaults:
-    """Ottla whose partitions refuse some markers."""
-
-    def __init__(self, directory):
-        own = {
-            "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        }
-        self.broker = SteeredOttla(directory, SETTINGS | own).start()
-        self.plain, self.sasl = self.broker.addresses["PLAINTEXT"], self.broker.addresses["SASL"]
-
-    def refuse_markers(self, topic):
-        admin = Admin(f"http://{self.broker.addresses['http']}")
-        return Faults(BrokerFaultRegistry(lambda: admin)).on_marker(topic=topic).reply("NOT_LEADER_OR_FOLLOWER")
-
-    def close(self):
-        self.broker.stop()
-
-
-class BrokerInEachState:
-    """A broker with a transaction in each state, and users who ask about it."""
-
-    def __init__(self, target, directory):
-        self.directory = directory
-        self.steered = (OttlaWithFaults if target == "ottla" else KafkaWithFaults)(directory / "broker")
-        self.broker, self.plain, self.sasl = self.steered.broker, self.steered.plain, self.steered.sasl
-        self.client = Client(self.plain)
-        self.admin = Caller(int(self.plain.rpartition(":")[2]))
-        self.identity = {name: getattr(self, f"_{name.replace('-', '_')}")(self._topic(name)) for name in STATES}
-        self._allow()
-
-    def close(self):
-        self.client.close()
-        self.admin.close()
-        self.steered.close()
-
-    def _topic(self, name):
-        return self.client.create_topic(f"topic-{name}", 2)
-
-    def _in_time(self, topic):
-        return self.client.begin("in-time-1", [(topic, 0), (topic, 1)], CALM_MS)
-
-    def _long(self, topic):
-        return self.client.begin(DENIED_ID, [(topic, 0), (topic, 1)], LONG_MS)
-
-    def _overdue(self, topic):
-        return self.client.begin("overdue-1", [(topic, 0), (topic, 1)], AT_ONCE_MS)
-
-    def _ending(self, topic):
-        """Committed, while the leaders of its partitions refuse the markers."""
-        self.refused_markers = self.steered.refuse_markers(topic)
-        producer_id, epoch = self.client.begin("ending-1", [(topic, 0), (topic, 1)], CALM_MS)
-        self.client.end("ending-1", producer_id, epoch, commit=True)
-        self.refused_markers.wait_hit(2)
-        return producer_id, epoch
-
-    def _late(self, topic):
-        """A batch that came after its transaction had been committed."""
-        producer_id, epoch = self.client.begin("late-1", [(topic, 0)], CALM_MS)
-        self.client.end("late-1", producer_id, epoch, commit=True)
-        self.client.until(lambda: self.client.last_stable_offset(topic, 0) == 2)
-        self.client.produce(topic, 0, "late-1", producer_id, epoch, sequence=1)
-        return producer_id, epoch
-
-    def _unknown(self, topic):
-        return self.client.orphan(topic, 0), 0
-
-    def _above(self, topic):
-        """A batch of an epoch that its id has not come to: the marker of the coordinator is refused."""
-        producer_id, epoch = self.client.begin("above-1", [(topic, 0)], CALM_MS)
-        self.client.produce(topic, 0, "above-1", producer_id, epoch + 3)
-        return producer_id, epoch + 3
-
-    def _empty(self, topic):
-        """A batch of an id that has begun no transaction."""
-        producer_id, epoch = self.client.init_producer_id("empty-1", CALM_MS)
-        self.client.produce(topic, 0, "empty-1", producer_id, epoch)
-        return producer_id, epoch
-
-    def _below(self, topic):
-        """A batch of an epoch that was fenced, in a partition of the next transaction."""
-        producer_id, fenced = self.client.init_producer_id("below-1", CALM_MS)
-        _, epoch = self.client.init_producer_id("below-1", CALM_MS)
-        self.client.add_partitions("below-1", producer_id, epoch, [(topic, 0)])
-        self.client.produce(topic, 0, "below-1", producer_id, fenced)
-        return producer_id, fenced
-
-    def _elsewhere(self, topic):
-        """A batch in a partition that its open transaction does not have."""
-        producer_id, epoch = self.client.begin("elsewhere-1", [(topic, 1)], CALM_MS)
-        self.client.produce(topic, 0, "elsewhere-1", producer_id, epoch)
-        return producer_id, epoch
-
-    def _allow(self):
-        rights = [
-            (ResourceType.TRANSACTIONAL_ID, WILDCARD, AclOperation.DESCRIBE),
-            (ResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE),
-            (ResourceType.TOPIC, WILDCARD, AclOperation.READ),
-        ]
-        allow, deny = PermissionType.ALLOW, PermissionType.DENY
-        entries = [(f"User:{name}", allow, *right) for name in (ALL_RIGHTS, ONE_DENIED) for right in rights]
-        entries += [
-            (f"User:{READ_ALONE}", allow, ResourceType.TOPIC, f"topic-{name}", AclOperation.READ) for name in STATES
-        ]
-        entries.append((f"User:{ONE_DENIED}", deny, ResourceType.TRANSACTIONAL_ID, DENIED_ID, AclOperation.DESCRIBE))
-        rows = [
-            {
-                "principal": principal,
-                "permission_type": permission,
-                "host": WILDCARD,
-                "resource_type": kind,
-                "resource_name": name,
-                "operation": operation,
-                "resource_pattern_type": PatternType.LITERAL,
-            }
-            for principal, permission, kind, name, operation in entries
-        ]
-        reply = self.admin.call(K.CREATE_ACLS, 2, creations=rows)
-        assert {row.error_code for row in reply.results} == {0}
-
-    def ask(self, user, *words):
-        """(exit code, the JSON, all that was said) of `ottla txn` as a user."""
-        config = self.directory / f"{user}.properties"
-        config.write_text(
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f'sasl.jaas.config={LOGIN} required username="{user}" password="{PASSWORD}";\n'
-        )
-        told = ["-b", self.sasl, "--command-config", str(config), "--format", "json"]
-        result = CliRunner().invoke(main, ["txn", *words, *told])
-        assert result.exit_code in (0, 1, 2) and result.stdout, result.output
-        return result.exit_code, json.loads(result.stdout), result.output
-
-    def standing(self, user, name):
-        """The verdict of `ottla txn why` on the transaction of a state, and what it prints."""
-        _, document, said = self.ask(user, "why", f"topic-{name}", "0")
-        (row,) = document["open transactions"]
-        return row["standing"], said
-
-    def execute(self, command):
-        words = shlex.split(command)
-        words[:2] = [sys.executable, "-m", "kafka.admin"] if words[0] == "kafka-python" else [sys.executable, "-c"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +38,7 @@ def brokers(tmp_path_factory):
 
     def get(target):
         if target not in started:
-            started[target] = BrokerInEachState(target, tmp_path_factory.mktemp(target))
+            started[target] = BrokerInEachState(target, tmp_path_factory.mktemp(target)).begin()
         return started[target]
 
     yield get

@@ -115,7 +115,7 @@ def _perhaps(part: Offsets, first: int, end: int) -> Finding:
         None,
         None,
         f"{count(end - first, 'offset')}, {first:,} to {end - 1:,}, are not in the log: compacted or lost; "
-        "the directory does not show which",
+        "it is not known which",
         "if cleanup.policy of the topic was never compact, restore the segments from a replica",
     )
 

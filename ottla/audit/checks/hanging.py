@@ -113,12 +113,19 @@ class OpenFinding(NamedTuple):
 class Present(NamedTuple):
     """The transactions that partitions hold open now, and the coordinators' verdicts by place and first offset.
 
-    `gaps`: the questions without an answer.
+    `gaps`: the questions without an answer. `now_ms`: the time of the answers, 0 if there are none.
     """
 
     opened: tuple[verdict.OpenTransaction, ...] = ()
     verdicts: Mapping[tuple[TopicPartition, int], verdict.Verdict] = {}
     gaps: tuple[str, ...] = ()
+    now_ms: int = 0
+
+    @property
+    def doubts(self) -> list[str]:
+        """The reasons why this does not show every open transaction with a verdict."""
+        unknown = [one.reason for one in self.verdicts.values() if one.standing is Standing.UNKNOWN]
+        return [*dict.fromkeys((*self.gaps, *unknown))]
 
     def of(self, place: TopicPartition, found: OpenTransaction) -> verdict.Verdict:
         """Return the verdict on a transaction that was open when its partition was read."""

@@ -6,7 +6,7 @@ A decision is a PrepareCommit or PrepareAbort record: its partitions get the mar
 """
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import gcd
 from typing import NamedTuple
@@ -56,7 +56,11 @@ NEVER = 2**62
 
 
 class RangeHistory(NamedTuple):
-    """Records of one range of `__transaction_state`: picklable, in order of `next_offset`."""
+    """Records of one range of `__transaction_state`: picklable, in order of `next_offset`.
+
+    `ended_ms`: for each id that the range begins with the end of a transaction, the time of that record. `alone_ms`:
+    the latest time of another end without its decision.
+    """
 
     coordinator: int
     ids: tuple[str, ...]
@@ -69,6 +73,8 @@ class RangeHistory(NamedTuple):
     known_from_ms: int
     is_damaged: bool = False
     unread: tuple[Damage, ...] = ()
+    ended_ms: Mapping[str, int] = {}
+    alone_ms: int = 0
 
 
 class HistoryDecoder:
@@ -90,8 +96,10 @@ class HistoryDecoder:
         self._next_offset = -1
         self._known_from_ms = 0
         self._is_damaged = False
+        self._ended_ms: dict[str, int] = {}
+        self._alone_ms = 0
 
-    def add(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+    def add(self, offset: int, key: bytes | None, value: bytes | None, timestamp_ms: int = 0) -> None:
         """Add the record at `offset`. Unknown types and versions are skipped, as Kafka's coordinator skips them."""
         if self._first_offset < 0:
             self._first_offset = offset
@@ -116,9 +124,18 @@ class HistoryDecoder:
             self._first_ms = state.last_update_ms
         if self._known_from_ms == NEVER:
             self._known_from_ms = state.last_update_ms
+        if state.status in COMPLETE:
+            self._add_end(transactional_id, timestamp_ms)
         self._last[transactional_id] = state
         if state.status in PREPARED:
             self._add_decision(offset, transactional_id, state)
+
+    def _add_end(self, transactional_id: str, timestamp_ms: int) -> None:
+        """Keep the time of an end without its decision. The markers were written before it, but after its update."""
+        if transactional_id not in self._last:
+            self._ended_ms[transactional_id] = timestamp_ms
+        elif (before := self._last[transactional_id]) is None or before.status not in PREPARED:
+            self._alone_ms = max(self._alone_ms, timestamp_ms)
 
     def _add_decision(self, offset: int, transactional_id: str, state: TransactionValue) -> None:
         index = self._ids.setdefault(transactional_id, len(self._ids))
@@ -141,6 +158,8 @@ class HistoryDecoder:
             self._next_offset,
             self._known_from_ms,
             self._is_damaged,
+            ended_ms=self._ended_ms,
+            alone_ms=self._alone_ms,
         )
 
 
@@ -271,6 +290,14 @@ class History:
         return max(self._known_from_ms.values()) if self.whole and not any(self.unread.values()) else NEVER
 
 
+def _ends_alone(part: RangeHistory, last: Mapping[str, TransactionValue | None]) -> Iterator[int]:
+    """Yield the times of the ends whose decision no earlier range has. `last`: the last states of these ranges."""
+    for transactional_id, ended_ms in part.ended_ms.items():
+        before = last.get(transactional_id)
+        if before is None or before.status not in PREPARED:
+            yield ended_ms
+
+
 def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_starts: Mapping[int, int]) -> History:
     """Return the history from all ranges of the topic, by coordinator partition and offset.
 
@@ -299,6 +326,8 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
             known[number] = part.first_ms
         if part.known_from_ms:
             known[number] = part.known_from_ms
+        if known[number]:  # compaction leaves the last record of an id, which may be an end without its decision
+            known[number] = max(known[number], part.alone_ms, *_ends_alone(part, last))
         next_offset[number] = part.next_offset
         last.update(part.last)
         homes.update(dict.fromkeys(part.last, number))

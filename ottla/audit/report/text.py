@@ -95,7 +95,9 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
         if audit.source.has_records and not any(one.batches for one in audit.partitions):
             then = f" as of {audit.as_of}" if audit.as_of else ""
             return f"Nothing to check: no batch in {count(len(audit.partitions), 'partition')}{then}.", "clean"
-        return _without_findings(audit)
+        text, worst = _without_findings(audit)
+        unread = len(audit.source.unread)
+        return (f"{text} {count(unread, 'partition')} could not be read.", "waiting") if unread else (text, worst)
     many = Counter(one.check for one in wrong)
     parts = [count(many[check], *nouns) for check, nouns in NOUNS.items() if many[check]]
     return f"Findings: {', '.join(parts)}.", "error" if audit.at_least("error") else "warning"
