@@ -43,7 +43,7 @@ class GroupChecks:
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self._versions: dict[str, tuple[int, int]] = {}
+        self._versions: dict[str, tuple[ConsumerGroup, int]] = {}
         self._epochs: dict[str, tuple[int, int]] = {}
         self._member_epochs: dict[tuple[str, str], int] = {}
         self._answered: dict[tuple[str, str], int] = {}
@@ -123,7 +123,7 @@ class GroupChecks:
                 if self._world.profile.migrates:
                     yield from self._check_classic_group(assembly, group)
                 continue
-            version = id(group), group.version
+            version = group, group.version
             if self._versions.get(group.group_id) != version:
                 self._versions[group.group_id] = version
                 self._world.met["groups with resolved regular expressions"] |= bool(group.regexes)
