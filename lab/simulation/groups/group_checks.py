@@ -43,7 +43,7 @@ class GroupChecks:
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self._versions: dict[str, tuple[int, int]] = {}
+        self._versions: dict[str, tuple[ConsumerGroup, int]] = {}
         self._epochs: dict[str, tuple[int, int]] = {}
         self._member_epochs: dict[tuple[str, str], int] = {}
         self._answered: dict[tuple[str, str], int] = {}
@@ -52,6 +52,8 @@ class GroupChecks:
         self._seen: dict[str, SeenGroup] = {}
         self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
         """Topic id, offset and member id of the last commit of a group in a partition."""
+        self.lost_commits: set[tuple[Caller, int]] = set()
+        """The callers and offsets of commits whose answer was lost: these commits may arrive late."""
         self._end = 0
 
     # --- lives of the broker
@@ -83,13 +85,20 @@ class GroupChecks:
         offsets.commit = commit_and_check
 
     def _follow_commit(self, caller: Caller, row: CommitRow) -> None:
-        """Check that an accepted commit does not take back the offset of another member, which committed later."""
+        """Check that an accepted commit does not take back the offset of another member, which committed later.
+
+        A client may give up partitions without a new epoch. A commit of this epoch that it has given up, and that
+        arrives later, counts in Kafka as well.
+        """
         if row.topic_id is None:
             return
         place = caller.group_id, row.topic, row.partition
         topic_id, offset, member_id = self._committed.get(place, (b"", 0, ""))
         self._committed[place] = row.topic_id, row.offset, caller.member_id
         if topic_id != row.topic_id or row.offset >= offset or caller.member_id == member_id:
+            return
+        if (caller, row.offset) in self.lost_commits:
+            self._world.met["offsets taken back by late commits"] += 1
             return
         if any(each.member_id == caller.member_id and each.is_overtaken for each in self._memberships()):
             self._world.met["offsets taken back by members of a withdrawn assignment"] += 1
@@ -123,7 +132,7 @@ class GroupChecks:
                 if self._world.profile.migrates:
                     yield from self._check_classic_group(assembly, group)
                 continue
-            version = id(group), group.version
+            version = group, group.version
             if self._versions.get(group.group_id) != version:
                 self._versions[group.group_id] = version
                 self._world.met["groups with resolved regular expressions"] |= bool(group.regexes)
@@ -147,7 +156,11 @@ class GroupChecks:
         """Check a group that has changed its protocol, and forget one that was empty and begins again."""
         before, now = self._seen.get(group.group_id), SeenGroup.of(group, self._world.kills)
         self._seen[group.group_id] = now
-        if before is None or before.is_classic == now.is_classic:
+        if before is not None and before.is_classic == now.is_classic:
+            return
+        if isinstance(group, ConsumerGroup):
+            self._find_withdrawn(group)
+        if before is None:
             return
         self._currents = {key: value for key, value in self._currents.items() if key[0] != group.group_id}
         if before.is_empty:
@@ -155,8 +168,6 @@ class GroupChecks:
             return
         self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
         yield from check_migration(assembly, before, group, before.kills != now.kills)
-        if isinstance(group, ConsumerGroup):
-            self._find_withdrawn(assembly, before, group)
 
     def _forget(self, group_id: str) -> None:
         self._epochs.pop(group_id, None)
@@ -164,16 +175,17 @@ class GroupChecks:
             for key in [key for key in known if key[0] == group_id]:
                 del known[key]
 
-    def _find_withdrawn(self, assembly: Assembly, before: SeenGroup, group: ConsumerGroup) -> None:
-        """Mark clients that own what their classic group no longer assigns to them when it is upgraded.
+    def _find_withdrawn(self, group: ConsumerGroup) -> None:
+        """Mark clients that own what their classic group no longer assigned to them when it was upgraded.
 
-        A rebalance that begins before the last one has ended withdraws all assignments, and cooperative members keep
-        their partitions until they have joined. Neither Kafka nor Ottla asks what they own.
+        Cooperative members keep their partitions until they have read the next assignment, and a rebalance that begins
+        before the last one has ended withdraws all assignments. Neither Kafka nor Ottla asks what they own.
         """
         for membership in self._memberships():
             if membership.group != group.group_id or not isinstance(membership, ClassicMembership):
                 continue
-            if not membership.owned <= before.find_partitions(assembly, membership.member_id):
+            member = group.members.get(membership.member_id)
+            if membership.owned - (set() if member is None else _partitions_of(member).keys()):
                 membership.is_overtaken = True
                 self._world.met["members of a withdrawn assignment"] += 1
 

@@ -13,6 +13,7 @@ from lab.simulation.groups.classic_membership import COOPERATIVE, EAGER, Classic
 from lab.simulation.groups.group_consumers import ASSIGNORS, LONG_PAUSE_MS, SUBSCRIPTIONS, GroupConsumer, TopicAdmin
 from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.process import Lost, Process, Script
+from ottla.broker.group.members import Caller
 from ottla.protocol.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class MigratingConsumer(GroupConsumer):
         try:
             answer = yield from self.call(offset_commit(member.group, (epoch, member_id), *named, offset))
         except Lost:
+            if self.world.groups is not None:
+                self.world.groups.lost_commits.add((Caller(member.group, epoch, member_id), offset))
             return
         refused = bool(answer.topics[0].partitions[0].error_code)
         self.world.met["commits of members refused" if refused else "commits of members"] += 1
