@@ -9,7 +9,9 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.java.jaas import parse_jaas
 from ottla.protocol.java.properties import read_properties
 
+RACK: Final = "client_rack"
 _OPTIONS: Final = {
+    "client.rack": RACK,
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
     "ssl.truststore.location": "ssl_cafile",
@@ -21,7 +23,7 @@ _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _OAUTHBEARER)
 
 
 def client_options(path: Path | None) -> dict[str, object]:
-    """Return the TLS and SASL options of a `--command-config` file of Kafka's tools; none without a file.
+    """Return the TLS and SASL options and the rack of a `--command-config` file of Kafka's tools; none without a file.
 
     The ValueError names an option that is not supported.
     """
