@@ -22,9 +22,11 @@ from ottla.protocol.values import TopicPartition
 if TYPE_CHECKING:
     from ottla.audit.audited import Audit
     from ottla.audit.outputs import Tables
+    from ottla.audit.request import Request
     from ottla.audit.runner import Runner
 
 CLEAN, FINDINGS = 0, 1
+_WIDTH = 120
 
 
 def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManager[Runner]]") -> int:
@@ -46,6 +48,8 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
         required = parse_requirement(arguments.require)
         for warning in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
             _log(warning)
+        if arguments.dry_run:
+            return _dry_run(arguments, request)
         listed = list_selection(request, _log)
         report = outputs.absolute(arguments.report) if arguments.report else ""
         with _tables(arguments, form) as tables:
@@ -67,6 +71,22 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     if lacking := _lacking(found, required):
         return report_failure(f"--require: {', '.join(lacking)} could not be checked completely")
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
+
+
+def _dry_run(arguments: Arguments, request: "Request") -> int:
+    """Print what an audit of a cluster would read. Raises BadArgument, UnreadableDirectory."""
+    from ottla.audit.report import dry_run
+
+    if request.address is None:
+        raise BadArgument("--dry-run is for clusters: name one, such as kafka://HOST:PORT")
+    from ottla.audit.dry_run import plan_audit  # and the connection, which directories do not need
+
+    found = plan_audit(request)
+    if arguments.format == "json":
+        show(dry_run.json_lines(found))
+    else:
+        show(dry_run.text(found, shutil.get_terminal_size((_WIDTH, 0)).columns))
+    return CLEAN if found.may_read_all else COULD_NOT_RUN
 
 
 @contextmanager
