@@ -126,6 +126,12 @@ _PARAMETERS = (
         help="Print what would be read from a cluster, and the missing rights. Read no record.",
     ),
     click.option(
+        "--carry",
+        metavar="FILE",
+        default="",
+        help="Begin where the audit that wrote this file ended, and write it for the next one.",
+    ),
+    click.option(
         "--copies",
         metavar="INPUT=OUTPUT,key|header:NAME",
         multiple=True,
