@@ -1,6 +1,7 @@
 """An audit that begins where an earlier one ended: its ranges and facts, and what the next one gets. shell"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +30,13 @@ from ottla.wire import Unanswered
 def load(path: str) -> Carry:
     """Return the carry file; an empty one without the file. Raises CarryRefused."""
     try:
-        content = storage.read_if_there(path)
+        with closing(storage.open_file(path)) as file:
+            content = file.read(file.size_bytes, 0)
+    except FileNotFoundError:
+        return Carry(path)
     except OSError as error:
         raise CarryRefused(f"--carry {storage.hide_secrets(path)}: {error.strerror or error}") from None
-    return Carry(path) if content is None else decode(path, content)
+    return decode(path, content)
 
 
 class Continued(NamedTuple):
@@ -148,7 +152,7 @@ def cut_later(path: str, index: int, log: PartitionLog, one: Carried, target_byt
     later = log._replace(segments=log.segments[max(below, default=0) :])
     position = _find_start(path, later, one) if below else 0
     first = later.segments[0].path
-    ranges = []
+    ranges: list[LogRange] = []
     for part in cut_partition(index, later, target_bytes):
         pieces = [
             piece._replace(start=max(piece.start, position)) if piece.path == first else piece

@@ -88,7 +88,8 @@ def _load_carry(arguments: Arguments, request: "Request") -> "Carry":
     if request.asks_only:
         raise BadArgument("--carry needs records, and --checks hanging reads none of a cluster")
     path = outputs.absolute(arguments.carry)
-    outputs.check_outside(arguments.carry, "--carry ", arguments.directories)
+    if request.address is None:
+        outputs.check_outside(arguments.carry, "--carry ", arguments.directories)
     outputs.check_file(path, f"--carry {arguments.carry}")
     return load(path)
 

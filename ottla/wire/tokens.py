@@ -191,6 +191,6 @@ def _items(text: str) -> list[str]:
 
 def _unsecured_token(claims: Mapping[str, Any], lifetime_s: int) -> str:
     now_s = int(time.time())
-    parts = {"alg": "none"}, {"iat": now_s, "exp": now_s + lifetime_s} | claims
+    parts = {"alg": "none"}, {"iat": now_s, "exp": now_s + lifetime_s, **claims}
     header, payload = (urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
     return f"{header}.{payload}."
