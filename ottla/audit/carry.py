@@ -201,9 +201,21 @@ def match_again(one: Carried, decisions: Longs, cleaned_below: int) -> RangeFact
     rows[:, 0] = order[at[is_known]] if len(keys) else 0
     matcher = torn.MarkerMatcher(decisions[:, : history.UPDATED_MS + 1], cleaned_below)
     matcher.restore(rows)
-    matcher.add(matched.others.copy())
+    markers = matched.others.copy()
+    matcher.add(markers)
     again = matcher.result()
+    is_new = (matched.others[:, torn.DECISION] < 0) & (markers[:, torn.DECISION] >= 0)
     unseen = matched.others_count - len(matched.others)
     return one.facts._replace(
+        shared=_without_decided(one.facts.shared, markers[is_new]),
         matched=again._replace(others_count=again.others_count + unseen, first_marker_ms=matched.first_marker_ms)
     )
+
+
+def _without_decided(shared: Longs, markers: Longs) -> Longs:
+    """Return the counts of markers without a decision, less those whose decision is known by now."""
+    ended = markers[markers[:, torn.FIRST_OFFSET] >= 0]
+    keys = torn.keys(ended[:, torn.PRODUCER_ID], ended[:, torn.EPOCH]) << 1 | ended[:, torn.FATE]
+    keys = keys[np.isin(keys, shared[:, 0])]
+    left = once.combine([shared, np.stack([keys, np.full_like(keys, -1)], axis=1)])
+    return left[left[:, 1] > 0]
