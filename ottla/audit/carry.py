@@ -96,7 +96,11 @@ def decode(path: str, content: bytes) -> Carry:
         found = _from_json(json.loads(unpacked))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
         found = None
-    if not isinstance(found, Carry):
+    if not (
+        isinstance(found, Carry)
+        and isinstance(found.partitions, tuple)
+        and all(isinstance(one, Carried) for one in found.partitions)
+    ):
         raise CarryRefused(f"{path} is damaged; {remedy}")
     return found._replace(path=path)
 
@@ -208,7 +212,7 @@ def match_again(one: Carried, decisions: Longs, cleaned_below: int) -> RangeFact
     unseen = matched.others_count - len(matched.others)
     return one.facts._replace(
         shared=_without_decided(one.facts.shared, markers[is_new]),
-        matched=again._replace(others_count=again.others_count + unseen, first_marker_ms=matched.first_marker_ms)
+        matched=again._replace(others_count=again.others_count + unseen, first_marker_ms=matched.first_marker_ms),
     )
 
 
