@@ -1,4 +1,4 @@
-"""What an audit hands to the next one, `--carry FILE`: the facts and the producers' states below an offset. pure
+"""Carry files: the facts and the producers' states below an offset, for the next audit (`--carry`). pure
 
 The next audit reads the records from there on, and its findings are those of an audit of the whole log. Facts refer to
 decisions of the coordinators by their records, because the next audit numbers the decisions anew.
@@ -154,7 +154,7 @@ def join(parts: Sequence[RangeFacts], recent: int) -> RangeFacts:
         next_offset=max(part.next_offset for part in parts),
         first_batch_ms=next((part.first_batch_ms for part in parts if part.first_batch_ms >= 0), -1),
         latest_ms=max(part.latest_ms for part in parts),
-        matched=_join_matched([part.matched for part in parts]),
+        matched=_join_matches([part.matched for part in parts]),
         ends=across.pack([across.unpack(part.ends) for part in parts]),
         shared=once.combine([part.shared for part in parts]),
         anomalies=anomalies[:MOST_ANOMALIES],
@@ -171,7 +171,7 @@ def join(parts: Sequence[RangeFacts], recent: int) -> RangeFacts:
     )
 
 
-def _join_matched(parts: Sequence[Matched]) -> Matched:
+def _join_matches(parts: Sequence[Matched]) -> Matched:
     rows = np.concatenate([part.carried_out for part in parts])
     at, where = np.unique(rows[:, 0], return_inverse=True)
     many = np.bincount(where, rows[:, 1], len(at)).astype(np.int64)
@@ -211,12 +211,12 @@ def match_again(one: Carried, decisions: Longs, cleaned_below: int) -> RangeFact
     is_new = (matched.others[:, torn.DECISION] < 0) & (markers[:, torn.DECISION] >= 0)
     unseen = matched.others_count - len(matched.others)
     return one.facts._replace(
-        shared=_without_decided(one.facts.shared, markers[is_new]),
+        shared=_remove_decided(one.facts.shared, markers[is_new]),
         matched=again._replace(others_count=again.others_count + unseen, first_marker_ms=matched.first_marker_ms),
     )
 
 
-def _without_decided(shared: Longs, markers: Longs) -> Longs:
+def _remove_decided(shared: Longs, markers: Longs) -> Longs:
     """Return the counts of markers without a decision, less those whose decision is known by now."""
     ended = markers[markers[:, torn.FIRST_OFFSET] >= 0]
     keys = torn.keys(ended[:, torn.PRODUCER_ID], ended[:, torn.EPOCH]) << 1 | ended[:, torn.FATE]

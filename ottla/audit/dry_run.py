@@ -1,4 +1,4 @@
-"""What an audit of a cluster would read, and the rights that it lacks: `--dry-run`. It reads no record. shell"""
+"""Plan of an audit of a cluster: the partitions to read, and the missing rights (`--dry-run`). shell"""
 
 import uuid
 from collections.abc import Iterator, Sequence

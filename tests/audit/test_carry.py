@@ -70,7 +70,7 @@ def offsets_at(whole, share):
     }
 
 
-def stored(carry):
+def store(carry):
     """Return a carry after it was written to a file and read."""
     return decode("carry", encode(carry))
 
@@ -81,9 +81,9 @@ def test_two_runs_over_a_directory_find_what_one_finds(case, share, tmp_path):
     root = write_files(files_of(case), tmp_path) / "data"
     whole = run_audit((str(root),))
     first = run_audit((str(root),), Carry("carry"), until_offsets=offsets_at(whole, share))
-    second = run_audit((str(root),), stored(first.carry))
+    second = run_audit((str(root),), store(first.carry))
     assert facts_of(second) == facts_of(whole)
-    third = run_audit((str(root),), stored(second.carry))
+    third = run_audit((str(root),), store(second.carry))
     assert facts_of(third) == facts_of(whole)
 
 
@@ -95,7 +95,7 @@ def test_two_runs_over_the_wire_find_what_one_finds(case, tmp_path):
         where = (str(address),)
         whole = run_audit(where, address=address)
         first = run_audit(where, Carry("carry"), address=address, until_offsets=offsets_at(whole, 0.5))
-        second = run_audit(where, stored(first.carry), address=address)
+        second = run_audit(where, store(first.carry), address=address)
     assert facts_of(second) == facts_of(whole)
 
 
@@ -108,7 +108,7 @@ def test_decisions_that_come_later_are_matched_with_earlier_markers(case, tmp_pa
         for one in whole.partitions
     }
     first = run_audit((str(root),), Carry("carry"), until_offsets=until)
-    second = run_audit((str(root),), stored(first.carry))
+    second = run_audit((str(root),), store(first.carry))
     assert facts_of(second) == facts_of(whole)
 
 
@@ -146,7 +146,7 @@ def test_a_command_continues_where_the_last_one_ended(root, file):
     assert [one.name for one in file.parent.iterdir() if "carry" in one.name] == ["carry"]
 
 
-def refused(root, file, *more):
+def check_refused(root, file, *more):
     before = file.read_bytes()
     result = run_command(root, "--carry", file, *more)
     assert result.exit_code == 2
@@ -163,7 +163,7 @@ def test_a_log_that_was_truncated_is_refused_with_both_offsets(root, file):
     batches = [(header.base_offset, position) for position, header in iter_batches(content)]
     end = batches[-1][0]
     path.write_bytes(content[: batches[-1][1]])
-    line = refused(root, file)
+    line = check_refused(root, file)
     assert f"{CASE}-0 ends at offset {end}, and {file} continues at {end + 1}: the log was truncated" in line
 
 
@@ -174,7 +174,7 @@ def test_a_cluster_that_lost_its_end_is_refused(root, file, tmp_path):
     longer = [one._replace(end_offset=one.end_offset + 7) for one in carry.partitions]
     file.write_bytes(encode(carry._replace(partitions=tuple(longer))))
     with ThreadBroker(root, now_ms=BEGIN_MS + SOON_MS, **KEEPING) as broker:
-        assert "the log was truncated" in refused(f"kafka://{broker.bootstrap}", file)
+        assert "the log was truncated" in check_refused(f"kafka://{broker.bootstrap}", file)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_cluster_that_lost_its_end_is_refused(root, file, tmp_path):
 def test_a_file_of_something_else_is_refused(root, file, change, told):
     assert run_command(root, "--carry", file).exit_code == 0
     file.write_bytes(encode(change(decode(str(file), file.read_bytes()))))
-    assert told in refused(root, file)
+    assert told in check_refused(root, file)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_file_of_something_else_is_refused(root, file, change, told):
 def test_a_broken_file_is_refused(root, file, change, told):
     assert run_command(root, "--carry", file).exit_code == 0
     file.write_bytes(change(file.read_bytes()))
-    assert told in refused(root, file)
+    assert told in check_refused(root, file)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_content_that_is_no_carry_is_refused(value):
 )
 def test_options_that_leave_out_records_are_refused(root, file, more, told):
     file.write_bytes(b"kept")
-    assert told in refused(root, file, *more)
+    assert told in check_refused(root, file, *more)
 
 
 def test_a_file_in_a_log_directory_is_refused(root):
@@ -247,7 +247,7 @@ def test_offsets_that_were_deleted_before_they_were_read_are_a_warning(tmp_path)
     case = HERE["log-starts-in-an-aborted-transaction"]
     root = write_files(files_of(case), tmp_path) / "data"
     whole = run_audit((str(root),))
-    carry = stored(run_audit((str(root),), Carry("carry")).carry)
+    carry = store(run_audit((str(root),), Carry("carry")).carry)
     starts = {one.name: one.log_start for one in whole.partitions if one.log_start > 0}
     assert starts
     early = [one._replace(end_offset=0) if one.name in starts else one for one in carry.partitions]

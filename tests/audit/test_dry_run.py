@@ -48,7 +48,7 @@ def rows_of(result):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_it_lists_what_an_audit_would_read(hanging):
+def test_partitions_and_their_sizes_are_listed(hanging):
     result = run(f"kafka://{hanging.bootstrap}", "--format", "json")
     *partitions, totals = rows_of(result)
     assert result.exit_code == 0
