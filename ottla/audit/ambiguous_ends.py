@@ -25,13 +25,20 @@ class AmbiguousEnds(NamedTuple):
 
 
 def find_ambiguous_ends(
-    runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]
+    runner: "Runner",
+    works: Sequence[Work],
+    facts: Mapping[int, Sequence[RangeFacts]],
+    earlier: Mapping[int, RangeFacts],
 ) -> AmbiguousEnds:
-    """Compare the markers of transactions without a known decision across partitions. Raises AuditFailed."""
+    """Compare the markers of transactions without a known decision across partitions. Raises AuditFailed.
+
+    `earlier`: the facts of an earlier audit, whose records are not read again.
+    """
     import numpy as np
 
-    opened = [open_of(row) for parts in facts.values() if parts for row in parts[-1].open_rows]
-    numbers, left_out = across.find_ambiguous((part.ends for parts in facts.values() for part in parts), opened)
+    every = [[earlier[index], *parts] if index in earlier else parts for index, parts in facts.items()]
+    opened = [open_of(row) for parts in every if parts for row in parts[-1].open_rows]
+    numbers, left_out = across.find_ambiguous((part.ends for parts in every for part in parts), opened)
     found = []
     if left_out:
         text = f"torn: {count(left_out, 'more transaction')} with COMMIT in some partitions and ABORT in others"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.gaps import Missing
@@ -15,6 +15,9 @@ from ottla.scan.listing import PartitionLog
 from ottla.scan.storage import hide_secrets
 from ottla.verdict import SOME_BROKERS
 from ottla.wire import SCHEME
+
+if TYPE_CHECKING:
+    from ottla.audit.carry import Carry
 
 
 class Tally(NamedTuple):
@@ -88,6 +91,7 @@ class Audit(NamedTuple):
 
     Ages are relative to `now_ms`: the time of `--as-of`, whose text is in `as_of`. `names`: the known transactional ids
     of the producers in the partitions' `recent`. `ended`: the transactions of all partitions, each counted once.
+    `carry`: what the next audit continues, with `--carry`.
     """
 
     directories: tuple[str, ...]
@@ -101,6 +105,7 @@ class Audit(NamedTuple):
     names: Mapping[int, str]
     ended: Outcome = Outcome()
     source: Source = Source()
+    carry: "Carry | None" = None
 
     @property
     def title(self) -> str:

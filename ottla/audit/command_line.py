@@ -31,6 +31,7 @@ class Arguments(Selection):
     format: str
     all: bool
     require: str
+    dry_run: bool
     fail_on: Severity
     report: str | None
     output: str | None
@@ -118,6 +119,17 @@ _PARAMETERS = (
         default="",
         shell_complete=complete_names(CHECKS),
         help="Exit with 2 if one of these checks could not be made completely.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Print what would be read from a cluster, and the missing rights. Read no record.",
+    ),
+    click.option(
+        "--carry",
+        metavar="FILE",
+        default="",
+        help="Begin where the audit that wrote this file ended, and write it for the next one.",
     ),
     click.option(
         "--copies",

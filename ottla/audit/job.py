@@ -21,10 +21,13 @@ from ottla.protocol.values import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.audit.audited import Audit
+    from ottla.audit.carry import Carry
     from ottla.audit.outputs import Tables
+    from ottla.audit.request import Request
     from ottla.audit.runner import Runner
 
 CLEAN, FINDINGS = 0, 1
+_WIDTH = 120
 
 
 def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManager[Runner]]") -> int:
@@ -46,8 +49,12 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
         required = parse_requirement(arguments.require)
         for warning in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
             _log(warning)
+        if arguments.dry_run:
+            return _dry_run(arguments, request)
         listed = list_selection(request, _log)
         report = outputs.absolute(arguments.report) if arguments.report else ""
+        if arguments.carry:
+            request = request._replace(carry=_load_carry(arguments, request))
         with _tables(arguments, form) as tables:
             if report:
                 outputs.check_file(report, f"--report {arguments.report}")
@@ -59,6 +66,10 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
                 from ottla.audit.report.html import render
 
                 outputs.write(report, render(found, _everything(arguments)).encode())
+            if found.carry is not None:
+                from ottla.audit.carry import encode
+
+                outputs.write(found.carry.path, encode(found.carry))
     except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed) as error:
         return report_failure(str(error))
     for warning in command_line.beyond(request.until_offsets, _ends(found)):
@@ -67,6 +78,36 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     if lacking := _lacking(found, required):
         return report_failure(f"--require: {', '.join(lacking)} could not be checked completely")
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
+
+
+def _load_carry(arguments: Arguments, request: "Request") -> "Carry":
+    """Return what an earlier audit carried. Raises CarryRefused, BadArgument, OutputFailed."""
+    from ottla.audit import outputs
+    from ottla.audit.carrying import load
+
+    if request.asks_only:
+        raise BadArgument("--carry needs records, and --checks hanging reads none of a cluster")
+    path = outputs.absolute(arguments.carry)
+    if request.address is None:
+        outputs.check_outside(arguments.carry, "--carry ", arguments.directories)
+    outputs.check_file(path, f"--carry {arguments.carry}")
+    return load(path)
+
+
+def _dry_run(arguments: Arguments, request: "Request") -> int:
+    """Print what an audit of a cluster would read. Raises BadArgument, UnreadableDirectory."""
+    from ottla.audit.report import dry_run
+
+    if request.address is None:
+        raise BadArgument("--dry-run is for clusters: name one, such as kafka://HOST:PORT")
+    from ottla.audit.dry_run import plan_audit  # and the connection, which directories do not need
+
+    found = plan_audit(request)
+    if arguments.format == "json":
+        show(dry_run.json_lines(found))
+    else:
+        show(dry_run.text(found, shutil.get_terminal_size((_WIDTH, 0)).columns))
+    return CLEAN if found.may_read_all else COULD_NOT_RUN
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import numpy as np
 from ottla.audit import tasks
 from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
 from ottla.audit.audited import Audit, Source
+from ottla.audit.carrying import Continued, carry_on, continue_audit, cut_later
 from ottla.audit.checks import history
 from ottla.audit.checks.hanging import Present
 from ottla.audit.copy_tasks import find_copies
@@ -69,13 +70,16 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
         raise AuditFailed(f"--copies names {topic}, which does not exist")
     if request.asks_only:
         return _audit_open(request, listed, chosen)
+    now = continue_audit(request, listed, chosen)
+    recent = min(MOST_RECENT, MOST_RECENT_OF_ALL // max(len(chosen), 1))
     settings = Settings(
         request.checks,
         request.now_ms,
         request.until_ms,
         request.producer_expiration_ms,
         request.output,
-        min(MOST_RECENT, MOST_RECENT_OF_ALL // max(len(chosen), 1)),
+        recent,
+        now is not None,
     )
     longest = _longest(logs, {history.TOPIC}).items()
     coordinators = {number: index for (_, number), index in longest if not listed[index].unread}
@@ -85,12 +89,15 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     limits = _limits(runner, request, listed, works)
     works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
     known = _history(runner, listed, coordinators, works)
-    entered = _add_entry_states(runner, {index: works[index] for index in chosen})
+    scanned = {index: works[index] for index in chosen}
+    if now is not None:
+        scanned |= _continue(runner, request, listed, now, scanned)
+    entered = _add_entry_states(runner, scanned)
     ready = [_with_decisions(one, known) for one in entered]
     results = runner.run(tasks.scan, ready, "reading segments")
     for _ in range(MOST_READS - 1):
         gone = {one.partition for one in results if one.has_vanished}
-        if request.address is None or request.output is not None or not gone:
+        if request.address is None or request.output is not None or now is not None or not gone:
             break
         listed = _list_again(request, listed, gone)
         again = [index for index in gone if not listed[index].unread]
@@ -105,12 +112,16 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
         assert isinstance(result.value, tasks.RangeFacts)
         facts[result.partition].append(result.value)
     present = _ask_present(request, listed, chosen)
-    if present is not None:
-        facts = _add_open_below(listed, facts, present)
+    facts = _add_open_below(listed, facts, present)
+    earlier = now.match_again(listed, known) if now is not None else {}
     ambiguous = AmbiguousEnds()
     if {"torn", "hanging"} & {*request.checks}:
         facts = match_again(runner, ready, facts, known)
-        ambiguous = find_ambiguous_ends(runner, ready, facts)
+        ambiguous = find_ambiguous_ends(runner, ready, facts, earlier)
+    if now is not None:
+        ambiguous = ambiguous._replace(markers=[*now.markers(), *ambiguous.markers])
+        facts = {index: now.add_earlier(index, earlier, parts, request) for index, parts in facts.items()}
+        facts = _add_open_below(listed, facts, present)  # those without new records, too
     copied = (
         find_copies(runner, request.copies, {index: works[index] for index in copied_from})
         if "copies" in request.checks
@@ -120,6 +131,8 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     every = frozenset(log.path for log in logs)
     changed = changed_since(request, listed) if request.until_ms is None else every
     found = judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed, present)
+    if now is not None:
+        found = found._replace(carry=carry_on(request, listed, now, facts, ambiguous.markers, known, recent))
     return _of_source(found, source_of(request, listed, chosen, present))
 
 
@@ -166,14 +179,19 @@ def _ask_present(request: Request, listed: Sequence[Listed], chosen: Sequence[in
 
 
 def _add_open_below(
-    listed: Sequence[Listed], facts: Mapping[int, list[tasks.RangeFacts]], present: Present
+    listed: Sequence[Listed], facts: dict[int, list[tasks.RangeFacts]], present: Present | None
 ) -> dict[int, list[tasks.RangeFacts]]:
     """Return the facts with the open transactions that began below the start of a log: no record shows them."""
+    if present is None:
+        return facts
     opened: dict[TopicPartition, list[OpenTransaction]] = {}
     for one in present.opened:
         opened.setdefault(one.place, []).append(one)
     found = {}
     for index, parts in facts.items():
+        if not parts:  # no records since the last audit
+            found[index] = parts
+            continue
         log = listed[index].log
         *before, last = parts
         found[index] = [*before, tasks.add_open_below(last, opened.get((log.topic, log.partition), ()), log.log_start)]
@@ -203,8 +221,7 @@ def _length(log: PartitionLog) -> tuple[int, int]:
 
 
 def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[Work]:
-    share = one.log.size_bytes // max(runner.parallelism, 1) + 1
-    ranges = cut_partition(index, one.log, min(max(share, LEAST_CUT_BYTES), LARGEST_CUT_BYTES))
+    ranges = cut_partition(index, one.log, _target_bytes(runner, one.log))
     return [
         Work(
             part,
@@ -215,6 +232,40 @@ def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[
         )
         for part in ranges
     ]
+
+
+def _continue(
+    runner: Runner,
+    request: Request,
+    listed: Sequence[Listed],
+    now: Continued,
+    works: Mapping[int, Sequence[Work]],
+) -> dict[int, list[Work]]:
+    """Return the work of the partitions that an earlier audit has read up to an offset. Raises AuditFailed."""
+    assert request.carry is not None
+    found = {}
+    for index, parts in works.items():
+        one = now.starts_at(index)
+        if one is None:
+            continue
+        log = listed[index].log
+        try:
+            ranges = cut_later(request.carry.path, index, log, one, _target_bytes(runner, log))
+        except FileNotFoundError as error:
+            raise FilesVanished(f"{log.name}: {error}") from None
+        except OSError as error:
+            raise AuditFailed(f"{log.name}: {error}") from None
+        entering = {0: one.entering}
+        found[index] = [
+            parts[0]._replace(part=part, log=None, entering=entering.get(at), is_last=at == len(ranges) - 1)
+            for at, part in enumerate(ranges)
+        ]
+    return found
+
+
+def _target_bytes(runner: Runner, log: PartitionLog) -> int:
+    share = log.size_bytes // max(runner.parallelism, 1) + 1
+    return min(max(share, LEAST_CUT_BYTES), LARGEST_CUT_BYTES)
 
 
 def _limits(
@@ -278,9 +329,10 @@ def _add_entry_states(runner: Runner, works: Mapping[int, Sequence[Work]]) -> li
         assert isinstance(result.value, states.States)
         left.setdefault(result.partition, []).append(result.value)
     for index, parts in cut.items():
-        log = parts[0].log
-        assert log is not None
-        enters = entering(log)
+        log, enters = parts[0].log, parts[0].entering
+        if enters is None:
+            assert log is not None
+            enters = entering(log)
         ready.append(parts[0])
         for part, before in zip(parts[1:], left[index], strict=True):
             enters = states.enter(enters, [before], part.settings.producer_expiration_ms)

@@ -40,6 +40,7 @@ from ottla.scan.listing import (
 from ottla.wire import is_kafka_address
 
 if TYPE_CHECKING:
+    from ottla.audit.carry import Carry
     from ottla.wire.address import KafkaAddress
 
 
@@ -49,7 +50,7 @@ class Request(NamedTuple):
     `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
     text. `since_ms`: older segments are left out if a snapshot allows it. `output`: the folder of the tables; tasks
     write the table of transactions. `copies`: pairs of topics, one of which has each record of the other.
-    `address`: the cluster whose brokers are asked, instead of directories.
+    `address`: the cluster whose brokers are asked, instead of directories. `carry`: what an earlier audit carried.
     """
 
     directories: tuple[str, ...]
@@ -65,6 +66,7 @@ class Request(NamedTuple):
     output: Tables | None = None
     copies: tuple[Pair, ...] = ()
     address: "KafkaAddress | None" = None
+    carry: "Carry | None" = None
 
     @property
     def asks_only(self) -> bool:
@@ -80,6 +82,7 @@ def request_of(selection: Selection, now_ms: int) -> Request:
     except ValueError as error:
         raise BadArgument(str(error)) from error
     directories = tuple(dict.fromkeys(selection.directories))
+    _check_carry(selection)
     return Request(
         directories,
         topic_patterns(selection.topics),
@@ -94,6 +97,14 @@ def request_of(selection: Selection, now_ms: int) -> Request:
         copies=pairs,
         address=_address_of(directories, selection),
     )
+
+
+def _check_carry(selection: Selection) -> None:
+    """Raise BadArgument for options that leave out records that the next audit would take as read."""
+    given = {"--as-of": selection.as_of, "--since": selection.since, "--copies": selection.copies}
+    if selection.carry:
+        for option in (name for name, value in given.items() if value):
+            raise BadArgument(f"--carry cannot be used with {option}, which does not read each record once")
 
 
 def _address_of(directories: Sequence[str], selection: Selection) -> "KafkaAddress | None":

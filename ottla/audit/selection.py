@@ -42,10 +42,11 @@ class Selection:
     producer_id_expiration_ms: str = str(PRODUCER_ID_EXPIRATION_MS)
     command_config: str = ""
     max_bytes_per_second: str = ""
+    carry: str = ""
 
 
-# The view `findings` reads no clusters.
-_OF_THE_COMMAND = ("directories", "command_config", "max_bytes_per_second")
+# The view `findings` reads no clusters, and each read covers the whole log.
+_OF_THE_COMMAND = ("directories", "command_config", "max_bytes_per_second", "carry")
 # Options of the view `findings`, with their defaults: `--as-of` is `as.of`. Pairs of `copies` are separated by `;`.
 SPARK_OPTIONS: Final = {
     field.name.replace("_", "."): "" if field.name == _COPIES else str(field.default)

@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     """Settings of all tasks of an audit.
 
     `output`: the tables to which the transactions are written, or None. `recent`: the number of newest transactions of
-    each range to keep, for the timelines of a report.
+    each range to keep, for the timelines of a report. `carries`: the states at the end of each partition are kept.
     """
 
     checks: tuple[str, ...]
@@ -51,6 +51,7 @@ class Settings(NamedTuple):
     producer_expiration_ms: int
     output: "Tables | None"
     recent: int = 0
+    carries: bool = False
 
 
 class Work(NamedTuple):
@@ -80,7 +81,8 @@ class RangeFacts(NamedTuple):
 
     `first_batch_ms`: the time of the first batch with a reliable time, -1 without one (`torn.first_ms`). `latest_ms`:
     the latest time that a broker set itself, -1 without one. `ends`: the markers without a decision, to compare
-    partitions. `shared`: counts of markers that cannot be compared (`once.count_markers_by_epoch`).
+    partitions. `shared`: counts of markers that cannot be compared (`once.count_markers_by_epoch`). `leaving`: the
+    states at the end of the partition, for `--carry`.
     """
 
     totals: "Longs"
@@ -101,6 +103,7 @@ class RangeFacts(NamedTuple):
     damage: tuple[Damage, ...]
     torn_tails: tuple[Damage, ...]
     findings: "tuple[Finding, ...]"
+    leaving: "States | None" = None
 
 
 Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
@@ -373,6 +376,7 @@ class _Collector:
             tuple(log.found),
             tuple(log.torn),
             findings,
+            left if settings.carries and self._work.is_last else None,
         )
 
 

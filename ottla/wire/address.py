@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ottla.wire import SCHEME
 from ottla.wire.brokers import Address, parse_address
-from ottla.wire.client_properties import client_options
+from ottla.wire.client_properties import RACK, client_options
 from ottla.wire.cluster import Cluster
 
 CLIENT_ID: Final = "ottla-audit"
@@ -64,11 +64,13 @@ class ByteRate:
 
 
 class SharedConnections:
-    """The idle connections of one address, and its rate."""
+    """The idle connections of one address, its rate, and the client's rack: empty to read from leaders."""
 
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
-        self._security = client_options(Path(address.properties) if address.properties else None)
+        options = client_options(Path(address.properties) if address.properties else None)
+        self.rack = str(options.pop(RACK, ""))
+        self._security = options
         self._lock = threading.Lock()
         self._idle: list[Cluster] = []
         self.rate = ByteRate(address.max_bytes_per_second)

@@ -9,18 +9,21 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.java.jaas import parse_jaas
 from ottla.protocol.java.properties import read_properties
 
+RACK: Final = "client_rack"
 _OPTIONS: Final = {
+    "client.rack": RACK,
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
     "ssl.truststore.location": "ssl_cafile",
     "ssl.keystore.location": "ssl_certfile",
     "ssl.key.password": "ssl_password",
 }
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_OAUTHBEARER: Final = "OAUTHBEARER"
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _OAUTHBEARER)
 
 
 def client_options(path: Path | None) -> dict[str, object]:
-    """Return the TLS and SASL options of a `--command-config` file of Kafka's tools; none without a file.
+    """Return the TLS and SASL options and the rack of a `--command-config` file of Kafka's tools; none without a file.
 
     The ValueError names an option that is not supported.
     """
@@ -56,13 +59,19 @@ def _check_readable(location: str) -> None:
 
 
 def _login(path: Path, given: Mapping[str, str]) -> dict[str, object]:
-    """Return the login options of the JAAS entry."""
+    """Return the login options of the JAAS entry, or the source of tokens."""
     if given.get("sasl.mechanism") not in _MECHANISMS:
         raise ValueError(f"{path}: sasl.mechanism must be {', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]} here")
+    is_oauth = given["sasl.mechanism"] == _OAUTHBEARER
+    entry = given.get("sasl.jaas.config", "")
+    if is_oauth and not entry:
+        return {"sasl_oauth_token_provider": _token_provider(path, given, {})}
     try:
-        module = parse_jaas(given.get("sasl.jaas.config", ""))
+        module = parse_jaas(entry)
     except ValueError as error:
         raise ValueError(f"{path}: sasl.jaas.config must be {error}") from None
+    if is_oauth:
+        return {"sasl_oauth_token_provider": _token_provider(path, given, module.options)}
     missing = [name for name in ("username", "password") if name not in module.options]
     if missing:
         raise ValueError(f"{path}: sasl.jaas.config must have {' and '.join(missing)} here")
@@ -70,3 +79,12 @@ def _login(path: Path, given: Mapping[str, str]) -> dict[str, object]:
         "sasl_plain_username": module.options["username"],
         "sasl_plain_password": module.options["password"],
     }
+
+
+def _token_provider(path: Path, given: Mapping[str, str], module_options: Mapping[str, str]) -> object:
+    from ottla.wire.tokens import token_provider  # and kafka-python's mechanisms, which other clients load at a login
+
+    try:
+        return token_provider(given, module_options)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

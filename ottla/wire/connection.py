@@ -10,7 +10,9 @@ Responses are read as strictly as a broker reads requests. Errors inside a respo
 by the peer) and `TimeoutError`. A connection whose response cannot be read is closed.
 """
 
+import math
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Self
@@ -25,6 +27,10 @@ from ottla.wire.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_CLIENT_ID: Final = "ottla"
 _CORRELATION_BYTES: Final = 4
+_REAUTHENTICATE_AFTER: Final = 0.85
+"""Part of a session's lifetime after which a client logs in again. Java's clients take 0.85 to 0.95."""
+_LEAST_SESSION_S: Final = 1.0
+"""Brokers refuse another login before this time (`MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
 
 Versions = dict[int, tuple[int, int]]
 """API key to the lowest and highest version that the broker serves."""
@@ -120,7 +126,8 @@ class Exchange:
 class BlockingConnection:
     """A connection for one thread. Opens in the constructor. `timeout_s` applies to connecting and to each read.
 
-    `security` has the options of TLS and login (`ottla.wire.login`). Raises LoginRefused if the login fails.
+    `security` has the options of TLS and login (`ottla.wire.login`). Raises LoginRefused if the login fails. If the
+    broker limits the session, the connection logs in again before a request that comes near its end (KIP-368).
     """
 
     def __init__(
@@ -137,7 +144,8 @@ class BlockingConnection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = wrap_in_tls(self._socket, host, security)
-            log_in(self.send, security)
+            self._security = security
+            self._log_in()
         except (OSError, ProtocolError):
             self.close()
             raise
@@ -150,6 +158,13 @@ class BlockingConnection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def _log_in(self) -> None:
+        self._log_in_again_at_s = math.inf
+        lifetime_ms = log_in(self.send, self._security)
+        if lifetime_ms:
+            session_s = max(lifetime_ms / 1000 * _REAUTHENTICATE_AFTER, _LEAST_SESSION_S)
+            self._log_in_again_at_s = time.monotonic() + session_s
 
     def fileno(self) -> int:
         """Return the socket's descriptor, so that `selectors` can wait for the next answer of many connections."""
@@ -170,12 +185,24 @@ class BlockingConnection:
         return self.receive() if self.post(message, version) else None
 
     def post(self, message: Any, version: int | None = None) -> bool:
-        """Send a request without waiting. Return whether it has a response. Call `receive` once per response."""
+        """Send a request without waiting. Return whether it has a response. Call `receive` once per response.
+
+        Raises LoginRefused if the session ends, and the broker refuses another login.
+        """
+        if time.monotonic() >= self._log_in_again_at_s and not self._exchange.pending:
+            self._log_in_again()
         if version is None:
             _ = self.versions
         frame, expects = self._exchange.request(message, version)
         self.write(frame)
         return expects
+
+    def _log_in_again(self) -> None:
+        try:
+            self._log_in()
+        except (OSError, ProtocolError):
+            self.close()
+            raise
 
     def receive(self) -> Any:
         """Wait for the response to the oldest request without one, and return it."""

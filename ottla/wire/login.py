@@ -1,7 +1,8 @@
 """TLS handshake and login of a connection, before its first request. shell
 
 The options are kafka-python's: `security_protocol`, `ssl_cafile`, `ssl_certfile`, `ssl_password`, `ssl_check_hostname`,
-`sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`. The mechanisms are kafka-python's, too.
+`sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`. The mechanisms are
+kafka-python's, too.
 """
 
 import socket
@@ -15,12 +16,14 @@ from ottla.protocol.requests import codec
 
 SecurityOptions = Mapping[str, Any]
 PLAINTEXT: Final[SecurityOptions] = {}
-_HANDSHAKE: Final = 1
-"""Version of SaslHandshake with tokens in SaslAuthenticate requests. After version 0, tokens have no header."""
+
+
+_MOST_TOKENS: Final = 8
+"""Maximum number of messages of a login. SCRAM, the longest, has two."""
 
 
 class LoginRefused(ConnectionError):
-    """The broker refuses this user or this mechanism."""
+    """The broker refuses this user or this mechanism, or there is nothing to log in with."""
 
 
 def wrap_in_tls(plain: socket.socket, host: str, options: SecurityOptions) -> socket.socket:
@@ -34,27 +37,34 @@ def wrap_in_tls(plain: socket.socket, host: str, options: SecurityOptions) -> so
     return context.wrap_socket(plain, server_hostname=host)
 
 
-def log_in(send: Callable[[Any, int], Any], options: SecurityOptions) -> None:
-    """Log in by SASL, if `security_protocol` has it. `send` takes a request and its version. Raises LoginRefused."""
+def log_in(send: Callable[[Any], Any], options: SecurityOptions) -> int:
+    """Log in by SASL, if `security_protocol` has it. Return the lifetime of the session in ms, 0 without a limit.
+
+    `send` takes a request. It sends the highest version of both sides, and asks for the versions before the login,
+    because brokers do not answer that during it. Raises LoginRefused.
+    """
     if not options.get("security_protocol", "PLAINTEXT").startswith("SASL"):
-        return
+        return 0
     from kafka.net.sasl import get_sasl_mechanism
 
     name = options["sasl_mechanism"]
-    answer = send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=name), _HANDSHAKE)
+    answer = send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=name))
     if answer.error_code:
         raise LoginRefused(
             f"{name} is refused: {error_name(answer.error_code)}; the broker has {', '.join(answer.mechanisms)}"
         )
     mechanism = get_sasl_mechanism(name)(**options)
-    while not mechanism.is_done():
-        answer = send(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=mechanism.auth_bytes()), 0)
+    for _ in range(_MOST_TOKENS):
+        answer = send(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=mechanism.auth_bytes()))
         if answer.error_code:
             raise LoginRefused(answer.error_message or error_name(answer.error_code))
         try:
             mechanism.receive(bytes(answer.auth_bytes))
         except ValueError as error:  # an invalid proof, or no token
             raise LoginRefused(f"{name}: the broker's answer is wrong: {error}") from None
+        if mechanism.is_done():
+            return max(answer.session_lifetime_ms or 0, 0)
+    raise LoginRefused(f"{name}: the broker asks for more than {_MOST_TOKENS} messages of a login")
 
 
 def error_name(error_code: int) -> str:

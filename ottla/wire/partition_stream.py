@@ -1,12 +1,12 @@
-"""Records of one partition, as stored, by Fetch requests to its leader. shell
+"""Records of one partition, as stored, by Fetch requests to its leader or the nearest replica. shell
 
 The next answer is on its way while the caller reads the last one. A leader that moves is looked up again, and a broker
-that throttles is waited for (KIP-219). An empty answer is not the end of the records: a broker over its quota names no
-topic.
+that throttles is waited for (KIP-219). With a rack, the leader names the replica to read from (KIP-392), for as long as
+a Java consumer uses it. An empty answer is not the end of the records: a broker over its quota names no topic.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
@@ -26,6 +26,8 @@ FETCH_BYTES: Final = 2 * 1024 * 1024
 LARGEST_ANSWER_BYTES: Final = 512 * 1024 * 1024
 MAX_WAIT_MS: Final = 500
 RETRY_S: Final = 0.1
+REPLICA_S: Final = 300.0
+"""Time after which the leader is asked again: the default of `metadata.max.age.ms`, as in a Java consumer."""
 
 _GONE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
@@ -57,18 +59,24 @@ class PartitionStream:
 
     def __init__(self, address: KafkaAddress, cluster: Cluster, topic: str, topic_id: bytes, partition: int) -> None:
         self._address = address
-        self._rate = connections_to(address).rate
+        connections = connections_to(address)
+        self._rate, self._rack = connections.rate, connections.rack
         self._cluster = cluster
         self._topic, self._topic_id, self._partition = topic, topic_id, partition
         self._name = f"{topic}-{partition}"
-        self._leader: Address | None = None
+        self._broker: Address | None = None  # to read from: the leader, or the replica that it named
+        self._replicas: Mapping[int, Address] = {}
+        self._is_replica = False
+        self._find_replica_at_s = self._leave_replica_at_s = 0.0
         self._pending: int | None = None  # the offset of the request whose answer is on its way
         self._memory = bytearray()
 
     def request(self, offset: int) -> None:
         """Ask for the records from `offset` on, without waiting. An error shows when they are read."""
-        if self._leader is not None and self._pending is None:
-            with self._cluster.connect(self._leader) as connection:
+        if self._is_replica and self._pending is None and time.monotonic() >= self._leave_replica_at_s:
+            self._broker, self._is_replica = None, False
+        if self._broker is not None and self._pending is None:
+            with self._cluster.connect(self._broker) as connection:
                 best = connection.versions.get(ApiKey.FETCH, (0, wire.NAMED_VERSION))[1]
                 has_id = any(self._topic_id)
                 version = min(best, wire.HIGHEST_VERSION if has_id else wire.NAMED_VERSION)
@@ -80,7 +88,7 @@ class PartitionStream:
                     version,
                     max_bytes=FETCH_BYTES,
                     max_wait_ms=MAX_WAIT_MS,
-                    rack="",
+                    rack=self._rack if time.monotonic() >= self._find_replica_at_s else "",
                 )
                 connection.post(message, version)
                 self._pending = offset
@@ -95,10 +103,13 @@ class PartitionStream:
             try:
                 answer, frame = self._exchange(offset)
             except Unanswered as error:
-                reason, self._leader = str(error), None
+                reason = str(error)
+                self._leave()
             else:
                 if answer.records_end > answer.records_start:
                     return frame[answer.records_start : answer.records_end]
+                if not answer.error and self._follow(answer.preferred_replica):
+                    continue
                 reason = self._explain(answer, offset)
                 wait_s = min(answer.throttle_ms / 1000, self._address.timeout_s)
                 time.sleep(wait_s)
@@ -118,15 +129,37 @@ class PartitionStream:
     def _exchange(self, offset: int) -> tuple[Fetched, memoryview]:
         if self._pending not in (None, offset):
             self._receive()
-        if self._leader is None:
-            self._leader = self._find_leader()
         self.request(offset)
+        if self._broker is None:
+            self._broker = self._find_leader()
+            self.request(offset)
         return self._receive()
 
+    def _follow(self, replica: int) -> bool:
+        """Read from the replica that the leader names. Return False without one.
+
+        A replica that the metadata lacks is left out for a while: the leader has the records, too.
+        """
+        now_s = time.monotonic()
+        if replica < 0 or self._is_replica or not self._rack or now_s < self._find_replica_at_s:
+            return False
+        if replica in self._replicas:
+            self._broker, self._is_replica = self._replicas[replica], True
+            self._leave_replica_at_s = now_s + REPLICA_S
+        else:
+            self._find_replica_at_s = now_s + REPLICA_S
+        return True
+
+    def _leave(self) -> None:
+        """Look the leader up again. After a replica that failed, read from the leader for a while."""
+        if self._is_replica:
+            self._find_replica_at_s = time.monotonic() + REPLICA_S
+        self._broker, self._is_replica = None, False
+
     def _receive(self) -> tuple[Fetched, memoryview]:
-        assert self._leader is not None
+        assert self._broker is not None
         self._pending = None
-        with self._cluster.connect(self._leader) as connection:
+        with self._cluster.connect(self._broker) as connection:
             frame, version = connection.receive_frame(self._room)
             self._rate.spend(len(frame))
             return read_fetch_response(frame, version), frame
@@ -148,6 +181,7 @@ class PartitionStream:
         place = topology.topics[self._topic].get(self._partition)
         if place is None or place.leader not in topology.brokers:
             raise Unanswered(f"{self._name} has no leader")
+        self._replicas = topology.brokers
         return topology.brokers[place.leader]
 
     def _explain(self, answer: Fetched, offset: int) -> str:
@@ -158,12 +192,12 @@ class PartitionStream:
         error = answer.error
         if not error:
             return f"no answer has the records from offset {offset} on"
-        if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE and not self._is_replica:
             raise RecordsGone(f"{self._name}: the records from offset {offset} on were deleted while they were read")
         if error in _UNREADABLE:
             raise RecordsUnreadable(f"{self._name}: the broker answers {error_name(error)} for offset {offset}")
-        if error in _GONE or error in _ELSEWHERE:
-            self._leader = None
+        if error in _GONE or error in _ELSEWHERE or error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._leave()
             return error_name(error)
         raise Unanswered(f"{self._name}: {error_name(error)}")
 

@@ -26,6 +26,10 @@ class FetchStub(threading.Thread):
         self.port = self._listener.getsockname()[1]
         self.asked = []
         """The offsets of the Fetch requests."""
+        self.racks = []
+        """The racks of the Fetch requests."""
+        self.others = {}
+        """The ports of other brokers, by id."""
         self.topic_id = TOPIC_ID
         self.has_leader = True
 
@@ -75,18 +79,28 @@ class FetchStub(threading.Thread):
             return self._metadata(response)
         offset = body.topics[0].partitions[0].fetch_offset
         self.asked.append(offset)
+        self.racks.append(body.rack_id)
         fields = self._answer(offset)
         if fields is None:
             return response(throttle_time_ms=1, error_code=0, session_id=0, responses=[], node_endpoints=[])
-        row = {"error_code": 0, "high_watermark": 2**40, "last_stable_offset": 2**40, "log_start_offset": 0} | fields
+        row = {
+            "error_code": 0,
+            "preferred_read_replica": -1,
+            "high_watermark": 2**40,
+            "last_stable_offset": 2**40,
+            "log_start_offset": 0,
+        } | fields
         data = response.FetchableTopicResponse.PartitionData(
-            partition_index=0, aborted_transactions=None, preferred_read_replica=-1, **{"records": b""} | row
+            partition_index=0, aborted_transactions=None, **{"records": b""} | row
         )
         topic = response.FetchableTopicResponse(topic_id=self.topic_id, partitions=[data])
         return response(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic], node_endpoints=[])
 
     def _metadata(self, response):
-        broker = response.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port, rack=None)
+        brokers = [
+            response.MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=port, rack=None)
+            for node_id, port in {1: self.port, **self.others}.items()
+        ]
         row = response.MetadataResponseTopic.MetadataResponsePartition(
             error_code=0,
             partition_index=0,
@@ -104,4 +118,4 @@ class FetchStub(threading.Thread):
             partitions=[row],
             authorized_operations=set(),
         )
-        return response(throttle_time_ms=0, brokers=[broker], cluster_id="c", controller_id=1, topics=[topic])
+        return response(throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=1, topics=[topic])

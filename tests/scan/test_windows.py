@@ -41,9 +41,9 @@ def serve(rows, at_once=4):
     return answer
 
 
-def read(stub, first=0, end=END, check_crc=True, timeout_s=20.0):
+def read(stub, first=0, end=END, check_crc=True, timeout_s=20.0, properties=""):
     """Return the (base offset, last offset) of each batch read, their bytes, and the damage."""
-    address = KafkaAddress((("127.0.0.1", stub.port),), timeout_s=timeout_s)
+    address = KafkaAddress((("127.0.0.1", stub.port),), str(properties), timeout_s)
     window = OffsetWindow(address, TOPIC, TOPIC_ID.bytes, 0, first, end)
     log = DamageLog(REPORT)
     found, content = [], b""
@@ -217,3 +217,112 @@ def test_a_batch_without_records_advances_the_reader():
     with FetchStub(serve(rows, at_once=1)) as stub:
         found, _, damage = read(stub, end=12)
     assert (found, damage) == (offsets_of(rows), [])
+
+
+@pytest.fixture
+def in_rack(tmp_path):
+    """Return the properties of a client in a rack."""
+    path = tmp_path / "client.properties"
+    path.write_text("client.rack=rack-b\n")
+    return path
+
+
+def naming(replica, *, without_rack):
+    """Return the answers of a leader that names a replica. Without a rack it answers as `without_rack`."""
+
+    def answer(offset):
+        return {"preferred_read_replica": replica} if stub_of_leader[-1].racks[-1] else without_rack(offset)
+
+    stub_of_leader = []
+    return answer, stub_of_leader
+
+
+def read_with_replica(answer_of_replica, properties, answer_of_leader=None):
+    """Return what was read, the stub of the leader, and that of the replica, which is broker 2."""
+    rows = batches_of()
+    answer, stubs = naming(2, without_rack=serve(rows))
+    with FetchStub(answer_of_leader or answer) as leader, FetchStub(answer_of_replica) as replica:
+        stubs.append(leader)
+        leader.others = {2: replica.port}
+        found = read(leader, properties=properties)
+    return found, leader, replica
+
+
+def test_the_replica_that_the_leader_names_is_read(in_rack):
+    rows = batches_of()
+    found, leader, replica = read_with_replica(serve(rows), in_rack)
+    assert found == (offsets_of(rows), b"".join(rows.values()), [])
+    assert (leader.asked, leader.racks) == ([0], ["rack-b"])
+    assert replica.asked == [*range(0, END, 4 * RECORDS_OF_A_BATCH)]
+
+
+def test_without_a_rack_the_leader_is_read():
+    rows = batches_of()
+    found, leader, replica = read_with_replica(serve(rows), "")
+    assert found == (offsets_of(rows), b"".join(rows.values()), [])
+    assert replica.asked == []
+    assert {*leader.racks} == {""}
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE},
+        {"error_code": ErrorCode.OFFSET_NOT_AVAILABLE},
+        {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER},
+        {"error_code": ErrorCode.UNKNOWN_TOPIC_ID},
+        ConnectionError("gone"),
+    ],
+    ids=["out of range", "not available", "no replica", "unknown topic", "closed"],
+)
+def test_after_a_replica_that_fails_the_leader_is_read(in_rack, failure):
+    rows = batches_of()
+    answer = serve(rows)
+
+    def fail_later(offset):
+        if offset < END // 2:
+            return answer(offset)
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+    found, leader, replica = read_with_replica(fail_later, in_rack)
+    assert found == (offsets_of(rows), b"".join(rows.values()), [])
+    assert leader.racks == ["rack-b"] + [""] * (len(leader.racks) - 1)
+    assert leader.asked[1] == replica.asked[-1] == END // 2 + 6
+
+
+def test_the_leader_is_asked_again_for_a_replica_after_a_time(in_rack, monkeypatch):
+    now_s = [1_000.0]
+    monkeypatch.setattr(partition_stream.time, "monotonic", lambda: now_s[0])
+    rows = batches_of()
+    answer = serve(rows)
+
+    def answer_slowly(offset):
+        now_s[0] += partition_stream.REPLICA_S / 2
+        return answer(offset)
+
+    found, leader, replica = read_with_replica(answer_slowly, in_rack)
+    assert found == (offsets_of(rows), b"".join(rows.values()), [])
+    assert len(leader.asked) > 1
+    assert {*leader.racks} == {"rack-b"}
+    assert replica.asked == [*range(0, END, 4 * RECORDS_OF_A_BATCH)]
+
+
+@pytest.mark.parametrize("replica", [3, 2**31 - 1, -7])
+def test_a_replica_that_does_not_exist_is_not_read(in_rack, replica):
+    rows = batches_of()
+    answer, stubs = naming(replica, without_rack=serve(rows))
+    if replica < 0:
+        answer = serve(rows)
+    with FetchStub(lambda offset: answer(offset) | {"preferred_read_replica": replica}) as leader:
+        stubs.append(leader)
+        assert read(leader, properties=in_rack) == (offsets_of(rows), b"".join(rows.values()), [])
+
+
+def test_a_leader_that_never_answers_with_records_is_left(in_rack):
+    with (
+        FetchStub(lambda offset: {"preferred_read_replica": 3}) as leader,
+        pytest.raises(Unanswered, match="no answer has the records from offset 0 on"),
+    ):
+        read(leader, properties=in_rack, timeout_s=0.05)

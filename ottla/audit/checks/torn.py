@@ -90,6 +90,11 @@ class MarkerMatcher:
         self._count = 0
         self._first_marker_ms = -1
 
+    def restore(self, carried_out: Longs) -> None:
+        """Begin with these rows of an earlier `result`."""
+        self._carried_out[carried_out[:, 0]] = carried_out[:, 1]
+        self._first_offsets[carried_out[:, 0]] = carried_out[:, 2]
+
     def add(self, markers: Longs) -> None:
         """Add rows of the marker columns, and set their DECISION."""
         if not len(markers):
@@ -219,8 +224,8 @@ def judge(
     undone: list[int] = []
     # Decisions that may be older than the partition. Still, an open transaction here may await their markers.
     unproven: list[int] = []
-    again = [row for row in others if _agrees(row, decisions)]
-    others = [row for row in others if not _agrees(row, decisions)]
+    again = [row for row in others if agrees(row, decisions)]
+    others = [row for row in others if not agrees(row, decisions)]
     contradicted = {int(row[DECISION]): row for row in reversed(others) if row[DECISION] >= 0}
     for index in missing:
         decision = decisions[index]
@@ -280,7 +285,8 @@ def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Long
                 break
 
 
-def _agrees(row: Longs, decisions: Longs) -> bool:
+def agrees(row: Longs, decisions: Longs) -> bool:
+    """Return whether a marker is of the kind that its decision has."""
     return bool(row[DECISION] >= 0 and decisions[row[DECISION], history.KIND] == row[FATE])
 
 

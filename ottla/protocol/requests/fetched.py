@@ -30,7 +30,8 @@ READ_UNCOMMITTED: Final = 0
 class Fetched(NamedTuple):
     """The answer for one partition. Its records are `frame[records_start:records_end]`.
 
-    `is_named`: whether the answer has the partition: a broker over its quota leaves it out.
+    `is_named`: whether the answer has the partition: a broker over its quota leaves it out. `preferred_replica`: the
+    broker to read from instead, -1 for this one (KIP-392).
     """
 
     error: int
@@ -40,6 +41,7 @@ class Fetched(NamedTuple):
     log_start: int = -1
     records_start: int = 0
     records_end: int = 0
+    preferred_replica: int = -1
 
 
 def fetch_request(
@@ -92,13 +94,12 @@ def read_fetch_response(frame: memoryview, version: int) -> Fetched:
     reader.int64()
     log_start = reader.int64() if version >= _LOG_START else -1
     reader.nullable_array(partial(_skip_aborted_transaction, reader), _ABORTED_BYTES)  # empty, unless a broker errs
-    if version >= _PREFERRED_REPLICA:
-        reader.int32()
+    preferred = reader.int32() if version >= _PREFERRED_REPLICA else -1
     size = max(reader.count(), 0)
     end = reader.position + size
     if end > len(frame):
         raise ProtocolError(f"records cut short: {size} bytes in a response of {len(frame)}")
-    return Fetched(error, throttle_ms, True, high_watermark, log_start, reader.position, end)
+    return Fetched(error, throttle_ms, True, high_watermark, log_start, reader.position, end, preferred)
 
 
 def _skip_aborted_transaction(reader: Reader) -> None:

@@ -10,11 +10,25 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec, frames
+from ottla.wire import connection as connection_module
 from ottla.wire.connection import BlockingConnection, Exchange
+from ottla.wire.login import LoginRefused
 from tests.async_connection import AsyncConnection
 from tests.wire.messages import framed_by_library
 
-SERVED = {ApiKey.API_VERSIONS: (0, 3), ApiKey.END_TXN: (0, 4), ApiKey.FIND_COORDINATOR: (0, 3)}
+SERVED = {
+    ApiKey.API_VERSIONS: (0, 3),
+    ApiKey.END_TXN: (0, 4),
+    ApiKey.FIND_COORDINATOR: (0, 3),
+    ApiKey.SASL_HANDSHAKE: (0, 1),
+    ApiKey.SASL_AUTHENTICATE: (0, 1),
+}
+PLAIN = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "alice",
+    "sasl_plain_password": "in wonderland",
+}
 
 
 class Peer(threading.Thread):
@@ -27,6 +41,7 @@ class Peer(threading.Thread):
         self.break_after = break_after
         self.last_words = last_words
         self.headers = []
+        self.session_ms, self.login_errors = 0, []
         self.start()
 
     def run(self):
@@ -54,6 +69,12 @@ class Peer(threading.Thread):
             rows = [response.ApiVersion(api_key=k, min_version=v[0], max_version=v[1]) for k, v in SERVED.items()]
             return framed_by_library(response(version=version, api_keys=rows), key, version, correlation_id)
         request = codec.decode_request(key, version, body)
+        if key == ApiKey.SASL_HANDSHAKE:
+            return framed_by_library(response(version=version, mechanisms=["PLAIN"]), key, version, correlation_id)
+        if key == ApiKey.SASL_AUTHENTICATE:
+            error = self.login_errors.pop(0) if self.login_errors else 0
+            message = response(version=version, error_code=error, auth_bytes=b"", session_lifetime_ms=self.session_ms)
+            return framed_by_library(message, key, version, correlation_id)
         if request.producer_epoch == 99:  # acts as a request without a response
             return b""
         message = response(version=version, error_code=request.producer_epoch)
@@ -72,6 +93,54 @@ def test_a_request_uses_the_highest_common_version():
         assert connection.send(end_txn(47)).error_code == 47
     assert [(h.api_key, h.api_version) for h in peer.headers] == [(18, 4), (18, 3), (26, 4)]
     assert {header.client_id for header in peer.headers} == {"me"}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return a list with the time of connections in seconds."""
+    time_s = [1_000.0]
+    monkeypatch.setattr(connection_module.time, "monotonic", lambda: time_s[0])
+    return time_s
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "logins"),
+    [(0, [1, 1, 1, 1, 1, 1]), (60_000, [1, 1, 2, 2, 3, 4]), (1, [1, 2, 3, 4, 5, 6])],
+    ids=["no limit", "a minute", "too short"],
+)
+def test_a_connection_logs_in_again_before_its_session_ends(clock, session_ms, logins):
+    peer = Peer()
+    peer.session_ms = session_ms
+    with BlockingConnection("127.0.0.1", peer.port, security=PLAIN) as connection:
+        found = []
+        for passed_s in (0, 50, 52, 101, 104, 4_000):
+            clock[0] = 1_000.0 + passed_s
+            assert connection.send(end_txn(47)).error_code == 47
+            found.append([header.api_key for header in peer.headers].count(ApiKey.SASL_AUTHENTICATE))
+    assert found == logins
+    assert [header.api_key for header in peer.headers][:4] == [18, 18, 17, 36]
+
+
+def test_a_login_is_not_mixed_with_answers_on_their_way(clock):
+    peer = Peer()
+    peer.session_ms = 60_000
+    with BlockingConnection("127.0.0.1", peer.port, security=PLAIN) as connection:
+        connection.post(end_txn(1))
+        clock[0] += 60
+        connection.post(end_txn(2))
+        assert [connection.receive().error_code for _ in range(2)] == [1, 2]
+        assert connection.send(end_txn(3)).error_code == 3
+    assert [header.api_key for header in peer.headers][4:] == [26, 26, 17, 36, 26]
+
+
+def test_a_refused_second_login_closes_the_connection(clock):
+    peer = Peer()
+    peer.session_ms, peer.login_errors = 60_000, [0, int(ErrorCode.SASL_AUTHENTICATION_FAILED)]
+    connection = BlockingConnection("127.0.0.1", peer.port, security=PLAIN)
+    clock[0] += 60
+    with pytest.raises(LoginRefused, match="SASL_AUTHENTICATION_FAILED"):
+        connection.send(end_txn())
+    assert connection.fileno() == -1
 
 
 def test_given_version_needs_no_question():

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
@@ -17,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from logged_in import Login, refusal
 from served import serving
+
+from ottla.cli.main import main
 
 KEY = RSAKey.generate_key(2048, {"kid": "first"})
 OTHER = RSAKey.generate_key(2048, {"kid": "second"})
@@ -128,3 +131,30 @@ def test_unsigned_tokens_are_accepted_only_with_their_option(tmp_path, address):
     with serve_oauth(tmp_path, f"{key}={UNSECURED}") as unsecured:
         assert refusal(unsecured, with_token(made)) == ""
     assert "as any user" in (tmp_path / "log").read_text()
+
+
+def client_properties(directory, *lines):
+    path = directory / "client.properties"
+    path.write_text("\n".join(["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER", *lines]))
+    return path
+
+
+def ask_orphans(address, path):
+    return CliRunner().invoke(main, ["txn", "orphans", "-b", address, "--command-config", str(path)])
+
+
+@pytest.mark.parametrize(
+    "line", ["sasl.oauthbearer.token.command=cat {file}", "sasl.oauthbearer.token.endpoint.url={uri}"]
+)
+def test_a_command_logs_in_with_a_token(address, tmp_path, line):
+    file = tmp_path / "token"
+    path = client_properties(tmp_path, line.format(file=file, uri=file.as_uri()))
+    file.write_text(token() + "\n")
+    assert ask_orphans(address, path).exit_code == 0
+    file.write_text(token(OTHER) + "\n")
+    told = ask_orphans(address, path)
+    assert told.exit_code == 2 and INVALID in told.stderr
+    assert all(part not in told.output for part in file.read_text().split(".") if len(part) > 20)
+    file.write_text("")
+    told = ask_orphans(address, path)
+    assert told.exit_code == 2 and "has no token" in told.stderr and len(told.stderr.splitlines()) == 1
