@@ -211,12 +211,12 @@ def match_again(one: Carried, decisions: Longs, cleaned_below: int) -> RangeFact
     is_new = (matched.others[:, torn.DECISION] < 0) & (markers[:, torn.DECISION] >= 0)
     unseen = matched.others_count - len(matched.others)
     return one.facts._replace(
-        shared=_remove_decided(one.facts.shared, markers[is_new]),
+        shared=_subtract_decisions(one.facts.shared, markers[is_new]),
         matched=again._replace(others_count=again.others_count + unseen, first_marker_ms=matched.first_marker_ms),
     )
 
 
-def _remove_decided(shared: Longs, markers: Longs) -> Longs:
+def _subtract_decisions(shared: Longs, markers: Longs) -> Longs:
     """Return the counts of markers without a decision, less those whose decision is known by now."""
     ended = markers[markers[:, torn.FIRST_OFFSET] >= 0]
     keys = torn.keys(ended[:, torn.PRODUCER_ID], ended[:, torn.EPOCH]) << 1 | ended[:, torn.FATE]

@@ -61,7 +61,7 @@ class Continued(NamedTuple):
             cleaned = listed[index].cleaned_below
             facts = match_again(one, known.for_place(one.place), NO_OFFSET if cleaned is None else cleaned)
             if index in self.skipped:
-                facts = facts._replace(findings=(*facts.findings, _report_skipped(one, *self.skipped[index])))
+                facts = facts._replace(findings=(*facts.findings, _report_deletion(one, *self.skipped[index])))
             found[index] = facts
         return found
 
@@ -120,17 +120,17 @@ def _check(path: str, one: Carried, log: PartitionLog) -> None:
         )
     end = log.window.end_offset if log.window is not None else None if log.segments else log.log_start
     if end is not None and end < one.end_offset:
-        raise _refuse_truncated(path, one, end)
+        raise _describe_truncation(path, one, end)
 
 
-def _refuse_truncated(path: str, one: Carried, end: int) -> CarryRefused:
+def _describe_truncation(path: str, one: Carried, end: int) -> CarryRefused:
     return CarryRefused(
         f"{one.name} ends at offset {end:,}, and {path} continues at {one.end_offset:,}: the log was truncated. "
         "Name another file, which begins at the start"
     )
 
 
-def _report_skipped(one: Carried, first: int, end: int) -> Finding:
+def _report_deletion(one: Carried, first: int, end: int) -> Finding:
     return Finding(
         "gaps",
         "warning",
@@ -184,7 +184,7 @@ def _find_start(path: str, log: PartitionLog, one: Carried) -> int:
                     )
                 return position
     if segment.is_last and end < one.end_offset:
-        raise _refuse_truncated(path, one, end)
+        raise _describe_truncation(path, one, end)
     return position
 
 

@@ -146,7 +146,7 @@ def test_a_command_continues_where_the_last_one_ended(root, file):
     assert [one.name for one in file.parent.iterdir() if "carry" in one.name] == ["carry"]
 
 
-def check_refused(root, file, *more):
+def expect_refusal(root, file, *more):
     before = file.read_bytes()
     result = run_command(root, "--carry", file, *more)
     assert result.exit_code == 2
@@ -163,7 +163,7 @@ def test_a_log_that_was_truncated_is_refused_with_both_offsets(root, file):
     batches = [(header.base_offset, position) for position, header in iter_batches(content)]
     end = batches[-1][0]
     path.write_bytes(content[: batches[-1][1]])
-    line = check_refused(root, file)
+    line = expect_refusal(root, file)
     assert f"{CASE}-0 ends at offset {end}, and {file} continues at {end + 1}: the log was truncated" in line
 
 
@@ -174,7 +174,7 @@ def test_a_cluster_that_lost_its_end_is_refused(root, file, tmp_path):
     longer = [one._replace(end_offset=one.end_offset + 7) for one in carry.partitions]
     file.write_bytes(encode(carry._replace(partitions=tuple(longer))))
     with ThreadBroker(root, now_ms=BEGIN_MS + SOON_MS, **KEEPING) as broker:
-        assert "the log was truncated" in check_refused(f"kafka://{broker.bootstrap}", file)
+        assert "the log was truncated" in expect_refusal(f"kafka://{broker.bootstrap}", file)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_cluster_that_lost_its_end_is_refused(root, file, tmp_path):
 def test_a_file_of_something_else_is_refused(root, file, change, told):
     assert run_command(root, "--carry", file).exit_code == 0
     file.write_bytes(encode(change(decode(str(file), file.read_bytes()))))
-    assert told in check_refused(root, file)
+    assert told in expect_refusal(root, file)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_file_of_something_else_is_refused(root, file, change, told):
 def test_a_broken_file_is_refused(root, file, change, told):
     assert run_command(root, "--carry", file).exit_code == 0
     file.write_bytes(change(file.read_bytes()))
-    assert told in check_refused(root, file)
+    assert told in expect_refusal(root, file)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_content_that_is_no_carry_is_refused(value):
 )
 def test_options_that_leave_out_records_are_refused(root, file, more, told):
     file.write_bytes(b"kept")
-    assert told in check_refused(root, file, *more)
+    assert told in expect_refusal(root, file, *more)
 
 
 def test_a_file_in_a_log_directory_is_refused(root):
