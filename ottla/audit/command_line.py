@@ -105,6 +105,7 @@ _PARAMETERS = (
         "--command-config",
         metavar="FILE",
         default="",
+        type=click.Path(readable=False),
         help="Properties of a Java client, for a cluster with TLS or SASL.",
     ),
     click.option(
@@ -129,6 +130,7 @@ _PARAMETERS = (
         "--carry",
         metavar="FILE",
         default="",
+        type=click.Path(readable=False),
         help="Begin where the audit that wrote this file ended, and write it for the next one.",
     ),
     click.option(

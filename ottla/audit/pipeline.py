@@ -58,13 +58,7 @@ def audit_listing(runner: Runner, request: Request, listed: Sequence[Listed]) ->
 
 def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
     logs = [one.log for one in listed]
-    chosen = [
-        index
-        for index, log in enumerate(logs)
-        if not listed[index].unread
-        and log.topic != METADATA
-        and (not request.topics or select_topics([log], request.topics))
-    ]
+    chosen = _choose(request, listed)
     copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
     for topic in sorted(copied_topics - {log.topic for log in logs}):
         raise AuditFailed(f"--copies names {topic}, which does not exist")
@@ -106,11 +100,7 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
         ready = [part for part in ready if part.part.partition not in gone] + later
         chosen = [index for index in chosen if not listed[index].unread]
         results = [one for one in results if one.partition not in gone] + runner.run(tasks.scan, later, "reading again")
-    raise_first_error(results)
-    facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
-    for result in sorted(results, key=lambda one: (one.partition, one.ordinal)):
-        assert isinstance(result.value, tasks.RangeFacts)
-        facts[result.partition].append(result.value)
+    facts = _collect_facts(results, chosen)
     present = _ask_present(request, listed, chosen)
     facts = _add_open_below(listed, facts, present)
     earlier = now.match_again(listed, known) if now is not None else {}
@@ -134,6 +124,27 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     if now is not None:
         found = found._replace(carry=carry_on(request, listed, now, facts, ambiguous.markers, known, recent))
     return _of_source(found, source_of(request, listed, chosen, present))
+
+
+def _choose(request: Request, listed: Sequence[Listed]) -> list[int]:
+    """Return the partitions to audit, as indexes in `listed`."""
+    return [
+        index
+        for index, one in enumerate(listed)
+        if not one.unread
+        and one.log.topic != METADATA
+        and (not request.topics or select_topics([one.log], request.topics))
+    ]
+
+
+def _collect_facts(results: Sequence[Result], chosen: Sequence[int]) -> dict[int, list[tasks.RangeFacts]]:
+    """Return the facts of each partition in the order of its ranges. Raises the first error of a task."""
+    raise_first_error(results)
+    facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
+    for result in sorted(results, key=lambda one: (one.partition, one.ordinal)):
+        assert isinstance(result.value, tasks.RangeFacts)
+        facts[result.partition].append(result.value)
+    return facts
 
 
 def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:

@@ -55,6 +55,8 @@ def facts_of(found):
                 directory="",
                 recent=(one.recent if has_files else np.delete(one.recent, OF_FILES, axis=1)).tolist(),
                 torn_tails=len(one.torn_tails),
+                # Over the wire the age is that at the time of the question.
+                open_transactions=[each if has_files else each._replace(age_ms=None) for each in one.open_transactions],
             )
             for one in found.partitions
         },
