@@ -137,7 +137,7 @@ def _choose(request: Request, listed: Sequence[Listed]) -> list[int]:
     ]
 
 
-def _collect_facts(results: Sequence[Result], chosen: Sequence[int]) -> dict[int, list[tasks.RangeFacts]]:
+def _collect_facts(results: Sequence[tasks.Result], chosen: Sequence[int]) -> dict[int, list[tasks.RangeFacts]]:
     """Return the facts of each partition in the order of its ranges. Raises the first error of a task."""
     raise_first_error(results)
     facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
