@@ -50,6 +50,8 @@ class GroupChecks:
         self._appended: dict[tuple[str, str], tuple[int, int]] = {}
         self._currents: dict[tuple[str, str], CurrentAssignment] = {}
         self._seen: dict[str, SeenGroup] = {}
+        self._upgraded: dict[str, int] = {}
+        """Generation in which a group was upgraded last."""
         self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
         """Topic id, offset and member id of the last commit of a group in a partition."""
         self.lost_commits: set[tuple[Caller, int]] = set()
@@ -164,6 +166,7 @@ class GroupChecks:
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
+            self._upgraded[group.group_id] = max(self._epochs.get(group.group_id, (0, 0)))
         if before is None:
             return
         self._currents = {key: value for key, value in self._currents.items() if key[0] != group.group_id}
@@ -324,9 +327,20 @@ class GroupChecks:
                 yield f"{title} owns {_show(membership.owned)}, by the broker {_show(places)}"
         for metadata in assembly.broker.groups.list_groups()[1]:
             if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
-                yield from _check_balance(assembly, metadata.group)
+                yield from self._check_rest(assembly, metadata.group)
             elif isinstance(metadata.group, ClassicGroup) and metadata.group.members:
                 yield from self._check_classic_rest(assembly, metadata.group)
+
+    def _check_rest(self, assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
+        """Check that all partitions have an owner, unless the group has had no new epoch since it was upgraded.
+
+        A member whose expression is not resolved begins none. If the classic group was rebalanced then, partitions that
+        had been taken from a member have no owner until the next epoch, in Kafka too.
+        """
+        if group.epoch == self._upgraded.get(group.group_id):
+            self._world.met["groups without a new epoch since their upgrade"] += 1
+        else:
+            yield from _check_balance(assembly, group)
 
     def _check_classic_rest(self, assembly: Assembly, group: ClassicGroup) -> Iterator[str]:
         """Check that a classic group is stable in one generation, and that its clients own all partitions."""
