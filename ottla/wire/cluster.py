@@ -178,8 +178,11 @@ class Cluster(Brokers):
         reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
         yield from (((topic.name, row.partition_index), row) for topic in reply.topics for row in topic.partitions)
 
-    def offsets(self, places: Sequence[TopicPartition], timestamp: int) -> Offsets:
-        """Return the first offsets (EARLIEST) or the high watermarks (LATEST) of partitions, from their leaders."""
+    def offsets(self, places: Sequence[TopicPartition], timestamp: int, isolation: int = READ_UNCOMMITTED) -> Offsets:
+        """Return offsets of partitions, from their leaders: the first ones (EARLIEST), or the high watermarks (LATEST).
+
+        LATEST with READ_COMMITTED is the last stable offset. A time in ms is the first offset that is as late, else -1.
+        """
         found: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, str] = {}
         left = list(places)
@@ -192,7 +195,7 @@ class Cluster(Brokers):
                     errors |= dict.fromkeys(batch, "it has no leader")
                     continue
                 try:
-                    rows = [*self.list_offsets(topology.brokers[leader], batch, READ_UNCOMMITTED, timestamp)]
+                    rows = [*self.list_offsets(topology.brokers[leader], batch, isolation, timestamp)]
                 except Unanswered as error:
                     errors |= dict.fromkeys(batch, str(error))
                     continue
