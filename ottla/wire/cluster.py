@@ -17,9 +17,12 @@ from ottla.wire.login import error_name
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
 IDS_AT_ONCE: Final = 500
+GROUPS_AT_ONCE: Final = 20
 PRODUCER_IDS_AT_ONCE: Final = 10_000  # the broker searches all its ids for each request
 RETRY_S: Final = 0.1
 RETRY_FOR_S: Final = 3.0
+_BATCHED, _NAMED = 8, 9
+"""Versions of OffsetFetch: the first for several groups, the last with topics by name."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -228,6 +231,22 @@ class Cluster(Brokers):
                         if not row.is_future_key:
                             found[topic.name, row.partition_index] = row.partition_size
         return found
+
+    def committed(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
+        """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""
+        request = codec.request_class(ApiKey.OFFSET_FETCH)
+        for some in _chunks(group_ids, GROUPS_AT_ONCE):
+            with self.connect(address) as connection:
+                served = connection.versions.get(ApiKey.OFFSET_FETCH, (0, 0))[1]
+            if served < _BATCHED:
+                for group_id in some:
+                    reply = self.ask(address, request(group_id=group_id, topics=None))
+                    yield group_id, reply.error_code, reply.topics
+                continue
+            named = [request.OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in some]
+            for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
+                if row.group_id in some:
+                    yield row.group_id, row.error_code, row.topics
 
     def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
         """Return the state of these producer ids at every coordinator.

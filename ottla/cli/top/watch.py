@@ -25,12 +25,8 @@ MOST_TRANSACTIONS: Final = 500
 MOST_PARTITIONS: Final = 2_000
 MOST_HELD_BACK: Final = 200
 MOST_GROUPS: Final = 100
-MOST_GROUPS_AT_ONCE: Final = 20
 OLDER_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
 """Minimum ages to request, one after the other, until the number of open transactions is small enough."""
-_BATCHED: Final = 8
-_NAMED: Final = 9
-"""Versions of OffsetFetch: the first that takes several groups, and the last that names topics."""
 
 _T = TypeVar("_T")
 
@@ -255,20 +251,10 @@ class Watch(Cluster):
     def _offsets_of(
         self, address: Address, groups: Sequence[_Group]
     ) -> Iterator[tuple[_Group, list[tuple[TopicPartition, int]]]]:
-        request = codec.request_class(ApiKey.OFFSET_FETCH)
-        served = self._serves(address, ApiKey.OFFSET_FETCH) if groups else 0
-        if served < _BATCHED:
-            for group in groups:
-                reply = self.ask(address, request(group_id=group.group_id, topics=None))
-                yield group, _offsets(reply.topics)
-            return
         by_id = {group.group_id: group for group in groups}
-        for start in range(0, len(groups), MOST_GROUPS_AT_ONCE):
-            some = groups[start : start + MOST_GROUPS_AT_ONCE]
-            named = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
-            for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
-                if not row.error_code:
-                    yield by_id[row.group_id], _offsets(row.topics)
+        for group_id, error, topics in self.committed(address, list(by_id)):
+            if not error:
+                yield by_id[group_id], _offsets(topics)
 
     def _remember_lagging(self, groups: Sequence[GroupLag]) -> None:
         worst = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
