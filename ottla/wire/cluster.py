@@ -232,7 +232,7 @@ class Cluster(Brokers):
                             found[topic.name, row.partition_index] = row.partition_size
         return found
 
-    def committed(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
+    def fetch_offsets(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
         """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""
         request = codec.request_class(ApiKey.OFFSET_FETCH)
         for some in _chunks(group_ids, GROUPS_AT_ONCE):

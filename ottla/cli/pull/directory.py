@@ -47,6 +47,8 @@ from ottla.wire.cluster import DELETED, EARLIEST
 
 NODE_ID: Final = Config().node_id
 _LAST_PRODUCER_ID: Final = 2**62
+_OF_A_START: Final = (checkpoints.LOCK, f"{MARK}.tmp")
+"""Files of a first run that was killed before it wrote the mark."""
 
 
 class CannotPull(Exception):
@@ -75,7 +77,7 @@ def open_directory(disk: Disk, place: str) -> Iterator[Mark | None]:
     """Lock a directory, and yield its mark; None for a new or empty one. Raises CannotPull, OSError."""
     path = Path(place)
     if path.exists():
-        names = {name for name in disk.list(place) if name != checkpoints.LOCK}
+        names = {name for name in disk.list(place) if name not in _OF_A_START}
         if names and MARK not in names:
             raise CannotPull(f"{place} has other files, and no {MARK}: name a new directory, or one that was pulled")
     else:
@@ -170,11 +172,11 @@ class Pull:
             return False
         if known is None:
             topic_id = topic.topic_id if topic.topic_id != ZERO_UUID else self._disk.random_id()
-            known = self.mark.topics[topic.name] = TopicMark(topic_id, topic.count)
+            known = self.mark.topics[topic.name] = TopicMark(topic_id, topic.partition_count)
         if topic.topic_id not in (known.topic_id, ZERO_UUID):
             self.left_out.append(f"{topic.name}: {_RECREATED}")
             return False
-        known.count = max(known.count, topic.count)
+        known.count = max(known.count, topic.partition_count)
         known.configs = topic.configs
         return True
 

@@ -47,7 +47,7 @@ def ask_positions(cluster: Cluster, now_ms: int) -> Positions:
             reply = cluster.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
             if reply.error_code:
                 raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
-            for group, error, topics in cluster.committed(address, sorted(row.group_id for row in reply.groups)):
+            for group, error, topics in cluster.fetch_offsets(address, sorted(row.group_id for row in reply.groups)):
                 if error:
                     gaps.append(f"group {group}: {error_name(error)}")
                 for topic in topics or ():

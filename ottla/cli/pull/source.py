@@ -56,7 +56,7 @@ class SourceTopic(NamedTuple):
 
     name: str
     topic_id: bytes
-    count: int
+    partition_count: int
     configs: dict[str, str]
     ranges: dict[int, Range]
 

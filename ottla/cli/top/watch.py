@@ -252,7 +252,7 @@ class Watch(Cluster):
         self, address: Address, groups: Sequence[_Group]
     ) -> Iterator[tuple[_Group, list[tuple[TopicPartition, int]]]]:
         by_id = {group.group_id: group for group in groups}
-        for group_id, error, topics in self.committed(address, list(by_id)):
+        for group_id, error, topics in self.fetch_offsets(address, list(by_id)):
             if not error:
                 yield by_id[group_id], _offsets(topics)
 
