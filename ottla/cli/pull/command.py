@@ -29,7 +29,13 @@ _MIB: Final = 1024 * 1024
 @click.option("--groups", is_flag=True, help="Copy committed offsets (__consumer_offsets).")
 @click.option("--transactions", is_flag=True, help="Copy the coordinators' log (__transaction_state).")
 @click.option("--since", metavar="TIME", default="", help="Begin new partitions at the first record from this time on.")
-@click.option("--command-config", metavar="FILE", default="", help="Properties of a Java client, for TLS or SASL.")
+@click.option(
+    "--command-config",
+    metavar="FILE",
+    default="",
+    type=click.Path(readable=False),
+    help="Properties of a Java client, for TLS or SASL.",
+)
 @click.option("--max-bytes-per-second", metavar="BYTES", default="", help="Limit of all connections, such as 20M.")
 @takes_format
 def pull(source: str, directory: Path, format_name: str, **options: str | bool) -> None:
