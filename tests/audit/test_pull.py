@@ -299,7 +299,7 @@ def test_positions_by_offset_fetch_are_served_and_replaced(tmp_path):
     assert decode_mark((copy / MARK).read_bytes()).has_positions
     with ThreadBroker(copy) as served:
         for group in ("auditors", "billing"):
-            assert committed(served, group, places) == [(7, "by hand")]
+            assert read_positions(served, group, places) == [(7, "by hand")]
         result = run(served, copy, "--groups", "--topics", "ledger")
     assert result.exit_code == 2
 
@@ -339,7 +339,7 @@ def commit(broker, places, position):
         consumer.close(autocommit=False)
 
 
-def committed(broker, group, places):
+def read_positions(broker, group, places):
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group)
     found = [consumer.committed(place, metadata=True) for place in places]
     consumer.close(autocommit=False)
