@@ -211,6 +211,24 @@ class Cluster(Brokers):
                 time.sleep(RETRY_S)
         return Offsets(found, errors)
 
+    def epoch_end(self, name: str, number: int, leader_epoch: int) -> int:
+        """Return the end of a leader epoch in a partition; -1 if the leader does not know it. Raises Unanswered."""
+        topology = self.topology([name])
+        leader = next((leader for leader, _ in by_leader(topology, [(name, number)])), None)
+        if leader is None:
+            raise Unanswered(f"{name}-{number} has no leader, or was deleted")
+        request = codec.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        topic = request.OffsetForLeaderTopic
+        row = topic.OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=leader_epoch)
+        message = request(replica_id=-1, topics=[topic(topic=name, partitions=[row])])
+        for found in self.ask(topology.brokers[leader], message).topics:
+            for row in found.partitions:
+                if (found.topic, row.partition) == (name, number):
+                    if row.error_code:
+                        raise Unanswered(f"{name}-{number}: {error_name(row.error_code)}")
+                    return int(row.end_offset)
+        raise Unanswered(f"{name}-{number}: the broker answers about other partitions")
+
     def sizes(self, topology: Topology, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of these partitions at their leaders, as far as this user may ask for them."""
         request = codec.request_class(ApiKey.DESCRIBE_LOG_DIRS)

@@ -32,7 +32,9 @@ def never():
     raise AssertionError("the log start was asked for")
 
 
-def copy(stub, folder, *, start=0, end=END, known_end=None, find_start=never, disk=None, segment_bytes=4000):
+def copy(
+    stub, folder, *, start=0, end=END, known_end=None, find_start=never, epoch_end=END, disk=None, segment_bytes=4000
+):
     """Copy a window. Return the result, and the log starts that moved."""
     address = KafkaAddress((("127.0.0.1", stub.port),), timeout_s=2.0)
     moved = []
@@ -41,6 +43,7 @@ def copy(stub, folder, *, start=0, end=END, known_end=None, find_start=never, di
         str(folder),
         0,
         find_start=find_start,
+        find_epoch_end=lambda epoch: epoch_end,
         on_start=moved.append,
         on_bytes=lambda size_bytes: None,
         segment_bytes=segment_bytes,
@@ -106,6 +109,24 @@ def test_a_source_that_ends_below_the_copy_is_refused(folder):
         copy(stub, folder)
         with pytest.raises(Refused, match="the copy ends at offset 180, the source at 90: its log was cut"):
             copy(stub, folder, end=90, known_end=END)
+
+
+@pytest.mark.parametrize(("epoch_end", "is_cut"), [(-1, False), (89, True), (90, False), (120, False)])
+def test_a_source_that_was_cut_and_has_grown_again_is_refused(epoch_end, is_cut, folder):
+    rows = {base: with_epoch(batch, 4) for base, batch in batches_of().items()}
+    with FetchStub(serve(rows)) as stub:
+        copy(stub, folder, end=90)
+        if not is_cut:
+            copied, _ = copy(stub, folder, known_end=90, epoch_end=epoch_end)
+            assert copied.end == END
+            return
+        with pytest.raises(Refused, match="in leader epoch 4, which ends at 89 at the source: its log was cut"):
+            copy(stub, folder, known_end=90, epoch_end=epoch_end)
+
+
+def with_epoch(batch, leader_epoch):
+    """Return the batch with another leader epoch, which its CRC does not cover."""
+    return batch[:12] + leader_epoch.to_bytes(4, "big", signed=True) + batch[16:]
 
 
 def test_a_batch_over_the_end_of_the_copy_is_refused_and_not_written(folder):

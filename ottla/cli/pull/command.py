@@ -112,7 +112,12 @@ def _pull(address: "KafkaAddress", request: "Request", place: str) -> "Pull":
         found = list_source(cluster, request)
     with open_directory(disk, place) as mark:
         run = Pull(disk, place, address, mark, found, _now_ms())
-        run.run(_progress())
+        try:
+            run.run(_progress())
+        except BaseException:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # the error is on a line of its own
+            raise
         run.finish(_now_ms())
     for note in found.notes:
         complain(note)

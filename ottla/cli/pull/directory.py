@@ -193,6 +193,7 @@ class Pull:
             directory,
             self._now_ms,
             find_start=lambda: self._find_start(topic, index),
+            find_epoch_end=lambda epoch: self._find_epoch_end(topic.name, index, epoch),
             on_start=lambda start: self._move_start(known, start),
             on_bytes=progress.on_bytes,
             segment_bytes=min(segment_bytes, int(topic.configs.get("segment.bytes", SEGMENT_BYTES))),
@@ -227,6 +228,10 @@ class Pull:
         if place not in starts.offsets:
             raise Refused(starts.errors.get(place, "the topic was deleted while it was read"))
         return starts.offsets[place]
+
+    def _find_epoch_end(self, name: str, index: int, leader_epoch: int) -> int:
+        with connections_to(self._address).borrow() as cluster:
+            return cluster.epoch_end(name, index, leader_epoch)
 
     def _copy_positions(self) -> None:
         """Make `__consumer_offsets` of the answers of OffsetFetch. Raises Unanswered, ProtocolError, OSError."""

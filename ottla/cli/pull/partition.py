@@ -122,8 +122,9 @@ class SegmentWriter:
 class PartitionCopy:
     """Copies a partition into a directory that exists.
 
-    `find_start` returns the log start at the source; it raises Refused if the topic is another one now. `on_start` gets
-    a log start that has moved, before batches from there on are written. `on_bytes` gets the size of each chunk.
+    `find_start` returns the log start at the source; it raises Refused if the topic is another one now.
+    `find_epoch_end` returns the end of a leader epoch at the source, -1 if that is unknown. `on_start` gets a log start
+    that has moved, before batches from there on are written. `on_bytes` gets the size of each chunk.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class PartitionCopy:
         directory: str,
         now_ms: int,
         find_start: Callable[[], int],
+        find_epoch_end: Callable[[int], int],
         on_start: Callable[[int], None],
         on_bytes: Callable[[int], None],
         segment_bytes: int = SEGMENT_BYTES,
@@ -140,6 +142,7 @@ class PartitionCopy:
         self._directory = directory
         self._now_ms = now_ms
         self._find_start = find_start
+        self._find_epoch_end = find_epoch_end
         self._on_start = on_start
         self._on_bytes = on_bytes
         self._segment_bytes = min(segment_bytes, SEGMENT_BYTES)
@@ -155,6 +158,7 @@ class PartitionCopy:
             raise Refused(f"the copy ends at offset {end}, the source at {window.end_offset}: its log was cut")
         if end == window.end_offset and known_end == end:
             return Copied(start, end)
+        self._check_epoch(loaded, end)
         log = DamageLog(REPORT)
         writer = SegmentWriter(self._disk, self._directory, loaded, self._segment_bytes)
         try:
@@ -177,6 +181,15 @@ class PartitionCopy:
             highest,
             tuple(f"offsets {one.position} to {one.end_position - 1}: {one.reason}" for one in log.found),
         )
+
+    def _check_epoch(self, loaded: LoadedLog, end: int) -> None:
+        """Raise Refused if the source has cut its log below the end of the copy, and written other records since."""
+        epoch = loaded.epochs.latest_epoch
+        if loaded.segments.size_bytes and epoch >= 0 and 0 <= (at := self._find_epoch_end(epoch)) < end:
+            raise Refused(
+                f"the copy ends at offset {end} in leader epoch {epoch}, which ends at {at} at the source: its log was "
+                "cut; pull into a new directory"
+            )
 
     def _write(self, writer: SegmentWriter, log: DamageLog, window: OffsetWindow, start: int) -> int:
         """Write the batches of the window from the end of the copy on. Return the log start.
