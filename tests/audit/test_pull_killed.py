@@ -83,6 +83,7 @@ def pull(broker, place, disk):
     assert run.left_out == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["transactions-across-segments", "compacted-transactions", "group-offsets-in-transactions-v2"]
 )

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from targets import Ottla
-from test_graduation import OVERRIDES, TOPICS, GraduatedKafka, graduate, observe, ottla
+from test_graduation import OVERRIDES, TOPICS, GraduatedKafka, graduate, observe, ottla, play
 
 __all__ = ["ottla"]
 
@@ -37,10 +37,14 @@ def test_everything_is_restored_from_a_copy(ottla, tmp_path):
         assert observe(kafka.bootstrap) == before
         back = Ottla(tmp_path / "back", OVERRIDES)
         pull(kafka.bootstrap, back.data_dir)
+        play(kafka.bootstrap, "order-processor-01", 8, 60)
+        pull(kafka.bootstrap, back.data_dir)
+        at_kafka = observe(kafka.bootstrap)
     finally:
         kafka.stop()
+    assert len(at_kafka["uncommitted"][0]) == len(before["uncommitted"][0]) + 8 * len(TOPICS)
     back.start()
     try:
-        assert observe(back.bootstrap) == before
+        assert observe(back.bootstrap) == at_kafka
     finally:
         back.stop()
