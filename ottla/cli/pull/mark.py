@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.broker.cluster.adoption_records import MAX_PARTITIONS
-from ottla.protocol.checkpoints import LAST_BASE_OFFSET, LAST_INT, decode_id, encode_id, parse_directory_name
+from ottla.protocol.checkpoints import LAST_BASE_OFFSET, LAST_INT, PULLED, decode_id, encode_id, parse_directory_name
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import ZERO_UUID
 
-MARK: Final = "pull.json"
+MARK: Final = PULLED
 MARK_BYTES: Final = 256 * 1024 * 1024
 _VERSION: Final = 1
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_.=+/-]{1,255}")
