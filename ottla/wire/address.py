@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 
 
 class KafkaAddress(NamedTuple):
-    """Bootstrap addresses, the path of a Java client's properties, a timeout, and a limit: 0 is none."""
+    """Bootstrap addresses, the path of a Java client's properties, a timeout, a limit (0 is none), and a client id."""
 
     bootstrap: tuple[Address, ...]
     properties: str = ""

@@ -17,9 +17,12 @@ from ottla.wire.login import error_name
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
 IDS_AT_ONCE: Final = 500
+GROUPS_AT_ONCE: Final = 20
 PRODUCER_IDS_AT_ONCE: Final = 10_000  # the broker searches all its ids for each request
 RETRY_S: Final = 0.1
 RETRY_FOR_S: Final = 3.0
+_BATCHED, _NAMED = 8, 9
+"""Versions of OffsetFetch: the first for several groups, the last with topics by name."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -211,6 +214,24 @@ class Cluster(Brokers):
                 time.sleep(RETRY_S)
         return Offsets(found, errors)
 
+    def epoch_end(self, name: str, number: int, leader_epoch: int) -> int:
+        """Return the end of a leader epoch in a partition; -1 if the leader does not know it. Raises Unanswered."""
+        topology = self.topology([name])
+        leader = next((leader for leader, _ in by_leader(topology, [(name, number)])), None)
+        if leader is None:
+            raise Unanswered(f"{name}-{number} has no leader, or was deleted")
+        request = codec.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        topic = request.OffsetForLeaderTopic
+        row = topic.OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=leader_epoch)
+        message = request(replica_id=-1, topics=[topic(topic=name, partitions=[row])])
+        for found in self.ask(topology.brokers[leader], message).topics:
+            for row in found.partitions:
+                if (found.topic, row.partition) == (name, number):
+                    if row.error_code:
+                        raise Unanswered(f"{name}-{number}: {error_name(row.error_code)}")
+                    return int(row.end_offset)
+        raise Unanswered(f"{name}-{number}: the broker answers about other partitions")
+
     def sizes(self, topology: Topology, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of these partitions at their leaders, as far as this user may ask for them."""
         request = codec.request_class(ApiKey.DESCRIBE_LOG_DIRS)
@@ -231,6 +252,22 @@ class Cluster(Brokers):
                         if not row.is_future_key:
                             found[topic.name, row.partition_index] = row.partition_size
         return found
+
+    def fetch_offsets(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
+        """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""
+        request = codec.request_class(ApiKey.OFFSET_FETCH)
+        for some in chunks(group_ids, GROUPS_AT_ONCE):
+            with self.connect(address) as connection:
+                served = connection.versions.get(ApiKey.OFFSET_FETCH, (0, 0))[1]
+            if served < _BATCHED:
+                for group_id in some:
+                    reply = self.ask(address, request(group_id=group_id, topics=None))
+                    yield group_id, reply.error_code, reply.topics
+                continue
+            named = [request.OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in some]
+            for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
+                if row.group_id in some:
+                    yield row.group_id, row.error_code, row.topics
 
     def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
         """Return the state of these producer ids at every coordinator.
@@ -266,7 +303,7 @@ class Cluster(Brokers):
     def _known_to(self, broker: int, address: Address, producer_ids: Sequence[int]) -> list[KnownTransaction]:
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
         transactional_ids: list[str] = []
-        for chunk in _chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
+        for chunk in chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
             reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
             _check(broker, reply.error_code)
             transactional_ids += [row.transactional_id for row in reply.transaction_states]
@@ -276,7 +313,7 @@ class Cluster(Brokers):
         """Return the states of these ids, as far as they exist and the broker coordinates them."""
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []
-        for ids in _chunks(transactional_ids, IDS_AT_ONCE):
+        for ids in chunks(transactional_ids, IDS_AT_ONCE):
             for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states:
                 if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     continue
@@ -289,7 +326,7 @@ class Cluster(Brokers):
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         return [
             row.transactional_id
-            for ids in _chunks(transactional_ids, IDS_AT_ONCE)
+            for ids in chunks(transactional_ids, IDS_AT_ONCE)
             for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states
             if row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         ]
@@ -345,7 +382,7 @@ def by_leader(
         leader = place.leader if place is not None and place.leader in topology.brokers else None
         groups.setdefault(leader, []).append((name, number))
     for leader, group in groups.items():
-        for batch in _chunks(group, PARTITIONS_AT_ONCE):
+        for batch in chunks(group, PARTITIONS_AT_ONCE):
             yield leader, batch
 
 
@@ -357,7 +394,7 @@ def _by_topic(places: Sequence[TopicPartition]) -> Iterable[tuple[str, list[int]
     return topics.items()
 
 
-def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
