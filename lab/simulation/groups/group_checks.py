@@ -50,8 +50,6 @@ class GroupChecks:
         self._appended: dict[tuple[str, str], tuple[int, int]] = {}
         self._currents: dict[tuple[str, str], CurrentAssignment] = {}
         self._seen: dict[str, SeenGroup] = {}
-        self._upgraded: dict[str, int] = {}
-        """Generation in which a group was upgraded last."""
         self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
         """Topic id, offset and member id of the last commit of a group in a partition."""
         self.lost_commits: set[tuple[Caller, int]] = set()
@@ -166,7 +164,6 @@ class GroupChecks:
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
-            self._upgraded[group.group_id] = max(self._epochs.get(group.group_id, (0, 0)))
         if before is None:
             return
         self._currents = {key: value for key, value in self._currents.items() if key[0] != group.group_id}
@@ -332,13 +329,14 @@ class GroupChecks:
                 yield from self._check_classic_rest(assembly, metadata.group)
 
     def _check_rest(self, assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
-        """Check that all partitions have an owner, unless the group has had no new epoch since it was upgraded.
+        """Check that all partitions have an owner, unless an expression of a member matches nothing.
 
-        A member whose expression is not resolved begins none. If the classic group was rebalanced then, partitions that
-        had been taken from a member have no owner until the next epoch, in Kafka too.
+        Its member begins no epoch then. What was taken from a member before (by a rebalance of a classic group that is
+        upgraded), or what its static member had with another subscription, has no owner until the next epoch, in Kafka
+        too.
         """
-        if group.epoch == self._upgraded.get(group.group_id):
-            self._world.met["groups without a new epoch since their upgrade"] += 1
+        if any(not resolved.topics for resolved in group.regexes.values()):
+            self._world.met["groups with an expression that matches nothing"] += 1
         else:
             yield from _check_balance(assembly, group)
 
