@@ -50,6 +50,8 @@ class GroupChecks:
         self._appended: dict[tuple[str, str], tuple[int, int]] = {}
         self._currents: dict[tuple[str, str], CurrentAssignment] = {}
         self._seen: dict[str, SeenGroup] = {}
+        self._upgraded: dict[str, int] = {}
+        """Generation in which a group was upgraded last."""
         self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
         """Topic id, offset and member id of the last commit of a group in a partition."""
         self.lost_commits: set[tuple[Caller, int]] = set()
@@ -164,6 +166,7 @@ class GroupChecks:
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
+            self._upgraded[group.group_id] = max(self._epochs.get(group.group_id, (0, 0)))
         if before is None:
             return
         self._currents = {key: value for key, value in self._currents.items() if key[0] != group.group_id}
@@ -329,13 +332,15 @@ class GroupChecks:
                 yield from self._check_classic_rest(assembly, metadata.group)
 
     def _check_rest(self, assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
-        """Check that all partitions have an owner, unless an expression of a member matches nothing.
+        """Check that all partitions have an owner, unless a member has begun no epoch, in Kafka neither.
 
-        Its member begins no epoch then. What was taken from a member before (by a rebalance of a classic group that is
-        upgraded), or what its static member had with another subscription, has no owner until the next epoch, in Kafka
-        too.
+        A member begins none with an expression that is not resolved, or matches nothing. What the rebalance of a
+        classic group had taken from a member when the group was upgraded, or what a static member had with another
+        subscription, has no owner until the next epoch.
         """
-        if any(not resolved.topics for resolved in group.regexes.values()):
+        if group.epoch == self._upgraded.get(group.group_id):
+            self._world.met["groups without a new epoch since their upgrade"] += 1
+        elif any(not resolved.topics for resolved in group.regexes.values()):
             self._world.met["groups with an expression that matches nothing"] += 1
         else:
             yield from _check_balance(assembly, group)
