@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 # The packages that an executor needs; an executor never loads the broker.
-SHIPPED = ("ottla/protocol", "ottla/scan", "ottla/audit", "ottla/spark_jobs")
+SHIPPED = ("ottla/protocol", "ottla/scan", "ottla/audit", "ottla/spark_jobs", "ottla/wire")
 
 # Hides Spark's own start-up messages; errors still show.
 _QUIET_LOG4J = """\

@@ -332,13 +332,16 @@ class GroupChecks:
                 yield from self._check_classic_rest(assembly, metadata.group)
 
     def _check_rest(self, assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
-        """Check that all partitions have an owner, unless the group has had no new epoch since it was upgraded.
+        """Check that all partitions have an owner, unless a member has begun no epoch, in Kafka neither.
 
-        A member whose expression is not resolved begins none. If the classic group was rebalanced then, partitions that
-        had been taken from a member have no owner until the next epoch, in Kafka too.
+        A member begins none with an expression that is not resolved, or matches nothing. What the rebalance of a
+        classic group had taken from a member when the group was upgraded, or what a static member had with another
+        subscription, has no owner until the next epoch.
         """
         if group.epoch == self._upgraded.get(group.group_id):
             self._world.met["groups without a new epoch since their upgrade"] += 1
+        elif any(not resolved.topics for resolved in group.regexes.values()):
+            self._world.met["groups with an expression that matches nothing"] += 1
         else:
             yield from _check_balance(assembly, group)
 
