@@ -170,7 +170,10 @@ def test_a_refusal_by_the_broker_is_a_one_line_error(monkeypatch, error, message
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("security.protocol=SASL_SSL", "sasl.mechanism must be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER here"),
+        (
+            "security.protocol=SASL_SSL",
+            "sasl.mechanism must be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER here",
+        ),
         (
             "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=a.B required username=u;",
             "sasl.jaas.config must have password here",
