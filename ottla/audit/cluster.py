@@ -4,7 +4,6 @@ The ends of the coordinators' log are asked for before those of data, so that th
 """
 
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from ottla.audit.checks.hanging import Present
@@ -14,15 +13,16 @@ from ottla.protocol.acls import AclOperation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.values import ZERO_UUID, TopicPartition
-from ottla.scan.listing import COORDINATORS, PartitionLog, UnreadableDirectory
+from ottla.scan.listing import COORDINATORS, PartitionLog, UnreadableDirectory, matches
 from ottla.scan.windows import OffsetWindow
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.cluster import DELETED, EARLIEST, LATEST, Cluster, Topology
+from ottla.wire.cluster import DELETED, EARLIEST, LATEST, Cluster, Topology, chunks
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name
 
 _MOST_NAMED: Final = 5
+_TOPICS_AT_ONCE: Final = 200
 _TOPIC_RESOURCE: Final = 2
 _POLICY: Final = "cleanup.policy"
 _DEFAULT_CONFIG: Final = 5
@@ -47,9 +47,8 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str]) -> list
         topology = topology.merge(cluster.topology([COORDINATORS], with_rights=True))
     names = sorted(
         name
-        for name, error in {name: topology.errors.get(name, 0) for name in topology.topics}.items()
-        if error not in DELETED
-        and (name == COORDINATORS or not globs or any(fnmatchcase(name, glob) for glob in globs))
+        for name in topology.topics
+        if topology.errors.get(name, 0) not in DELETED and (name == COORDINATORS or not globs or matches(name, globs))
     )
     if globs:
         _check_matches(globs, topology)
@@ -90,7 +89,7 @@ def _check_readable(listed: Sequence[Listed]) -> None:
 def _check_matches(globs: Sequence[str], topology: Topology) -> None:
     """Raise Unanswered if no topic that this user sees matches any of the globs."""
     seen = [name for name in sorted(topology.topics) if topology.errors.get(name, 0) not in DELETED]
-    if any(fnmatchcase(name, glob) for name in seen for glob in globs):
+    if any(matches(name, globs) for name in seen):
         return
     known = f"it sees {first_names(seen, _MOST_NAMED)}" if seen else "it sees no topic"
     raise Unanswered(f"no topic matches {', '.join(globs)}, or this user lacks DESCRIBE on it; {known}")
@@ -108,19 +107,21 @@ def _find_kept_whole(cluster: Cluster, names: Sequence[str]) -> frozenset[str]:
     """Return the topics whose missing offsets are lost. A policy that was set may have been another one before."""
     request = codec.request_class(ApiKey.DESCRIBE_CONFIGS)
     found: set[str] = set()
-    for start in range(0, len(names), 200):
+    for some in chunks(names, _TOPICS_AT_ONCE):
         rows = [
             request.DescribeConfigsResource(
                 resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=[_POLICY]
             )
-            for name in names[start : start + 200]
+            for name in some
         ]
         reply = cluster.ask_any(request(resources=rows, include_synonyms=False, include_documentation=False))
-        found.update(result.resource_name for result in reply.results if not result.error_code and _is_kept(result))
+        found.update(
+            result.resource_name for result in reply.results if not result.error_code and _has_default_policy(result)
+        )
     return frozenset(found)
 
 
-def _is_kept(result: Any) -> bool:
+def _has_default_policy(result: Any) -> bool:
     return any(row.value == "delete" and row.config_source == _DEFAULT_CONFIG for row in result.configs)
 
 

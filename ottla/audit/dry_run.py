@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -12,7 +11,7 @@ from ottla.audit.request import Request
 from ottla.printable import shell_line
 from ottla.protocol.acls import OPERATION_NAMES, WILDCARD, AclOperation, PatternType, ResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.scan.listing import COORDINATORS, UnreadableDirectory
+from ottla.scan.listing import COORDINATORS, UnreadableDirectory, matches
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.brokers import acls_request
@@ -54,7 +53,7 @@ class DryRun(NamedTuple):
     @property
     def sized(self) -> list[Listed]:
         """Partitions whose size the brokers give."""
-        return [one for one in self.readable if one.log.size_bytes or one.log.least_end == one.log.log_start]
+        return [one for one in self.readable if one.has_size]
 
     @property
     def size_bytes(self) -> int:
@@ -82,7 +81,7 @@ def plan_audit(request: Request) -> DryRun:
     assert address is not None
     try:
         with connections_to(address).borrow() as cluster:
-            globs = _globs(request)
+            globs = request.globs
             exact = [glob for glob in globs if not _GLOB_SIGNS & {*glob}]
             topology = cluster.topology(with_rights=True)
             asked = [name for name in (*exact, COORDINATORS) if name not in topology.topics]
@@ -107,16 +106,11 @@ def plan_audit(request: Request) -> DryRun:
     )
 
 
-def _globs(request: Request) -> list[str]:
-    copied = [name for pair in request.copies for name in (pair.source, pair.target)]
-    return [*request.topics, *copied] if request.topics else []
-
-
 def _missing_rights(
     request: Request, cluster: Cluster, topology: Topology, globs: Sequence[str]
 ) -> Iterator[MissingRight]:
     """Yield the missing rights on topics, transactional ids and the cluster. Raises Unanswered."""
-    names = {name for name in topology.topics if not globs or any(fnmatchcase(name, glob) for glob in globs)}
+    names = {name for name in topology.topics if not globs or matches(name, globs)}
     names = names - {COORDINATORS} if request.asks_only else names | {COORDINATORS}
     for name in sorted(names):
         rights = topology.rights.get(name)

@@ -20,3 +20,8 @@ class Listed(NamedTuple):
     created_ms: int = -1
     of_topic: int = 0
     unread: str = ""
+
+    @property
+    def has_size(self) -> bool:
+        """Whether the size is known: brokers do not give it without DESCRIBE on the cluster."""
+        return self.log.size_bytes > 0 or self.log.least_end == self.log.log_start

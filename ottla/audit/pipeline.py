@@ -24,7 +24,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.ranges import cut_partition
-from ottla.verdict import SOME_BROKERS, OpenTransaction
+from ottla.verdict import SOME_BROKERS
 
 # A partition is cut for several cores only if it is large enough: cutting reads its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
@@ -152,11 +152,11 @@ def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int
     present = _ask_present(request, listed, chosen)
     assert present is not None
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
-    facts = {}
+    facts, by_place = {}, present.by_place
     for index in chosen:
         one = listed[index]
         (part,) = cut_partition(index, one.log, 1)
-        opened = [each for each in present.opened if each.place == (one.log.topic, one.log.partition)]
+        opened = by_place.get((one.log.topic, one.log.partition), ())
         facts[index] = [tasks.facts_of_open(Work(part, settings, one.log, ANYWHERE), opened, one.log.least_end)]
     nothing = history.merge([], {}, {})
     covered = {index: listed[index] for index in chosen}
@@ -195,9 +195,7 @@ def _add_open_below(
     """Return the facts with the open transactions that began below the start of a log: no record shows them."""
     if present is None:
         return facts
-    opened: dict[TopicPartition, list[OpenTransaction]] = {}
-    for one in present.opened:
-        opened.setdefault(one.place, []).append(one)
+    opened = present.by_place
     found = {}
     for index, parts in facts.items():
         if not parts:  # no records since the last audit

@@ -69,6 +69,12 @@ class Request(NamedTuple):
     carry: "Carry | None" = None
 
     @property
+    def globs(self) -> tuple[str, ...]:
+        """The topics to list: those to audit, and those to compare; empty for all."""
+        copied = (name for pair in self.copies for name in (pair.source, pair.target))
+        return (*self.topics, *copied) if self.topics else ()
+
+    @property
     def asks_only(self) -> bool:
         """Whether brokers know all that the checks need, so that no record is read."""
         return self.address is not None and self.checks == ("hanging",) and not self.as_of
@@ -139,8 +145,7 @@ def list_everything(request: Request) -> list[Listed]:
     if request.address is not None:
         from ottla.audit.cluster import list_cluster  # and the connection, which directories do not need
 
-        copied = {name for pair in request.copies for name in (pair.source, pair.target)}
-        return list_cluster(request.address, (*request.topics, *copied) if request.topics else ())
+        return list_cluster(request.address, request.globs)
     _check_one_cluster(request.directories)
     listed = [one for directory in request.directories for one in list_all(directory)]
     if request.since_ms is None:

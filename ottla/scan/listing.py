@@ -210,7 +210,12 @@ def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> li
     """Return the partitions whose topic matches a pattern; without patterns those of all user topics (not `__*`)."""
     if not patterns:
         return [log for log in logs if not log.is_internal]
-    return [log for log in logs if any(fnmatchcase(log.topic, pattern) for pattern in patterns)]
+    return [log for log in logs if matches(log.topic, patterns)]
+
+
+def matches(topic: str, patterns: Iterable[str]) -> bool:
+    """Return whether one of the patterns matches a topic."""
+    return any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
 def describe_missing_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> str:

@@ -263,7 +263,7 @@ class Cluster(Brokers):
     def _known_to(self, broker: int, address: Address, producer_ids: Sequence[int]) -> list[KnownTransaction]:
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
         transactional_ids: list[str] = []
-        for chunk in _chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
+        for chunk in chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
             reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
             _check(broker, reply.error_code)
             transactional_ids += [row.transactional_id for row in reply.transaction_states]
@@ -273,7 +273,7 @@ class Cluster(Brokers):
         """Return the states of these ids, as far as they exist and the broker coordinates them."""
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []
-        for ids in _chunks(transactional_ids, IDS_AT_ONCE):
+        for ids in chunks(transactional_ids, IDS_AT_ONCE):
             for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states:
                 if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     continue
@@ -286,7 +286,7 @@ class Cluster(Brokers):
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         return [
             row.transactional_id
-            for ids in _chunks(transactional_ids, IDS_AT_ONCE)
+            for ids in chunks(transactional_ids, IDS_AT_ONCE)
             for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states
             if row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         ]
@@ -342,7 +342,7 @@ def by_leader(
         leader = place.leader if place is not None and place.leader in topology.brokers else None
         groups.setdefault(leader, []).append((name, number))
     for leader, group in groups.items():
-        for batch in _chunks(group, PARTITIONS_AT_ONCE):
+        for batch in chunks(group, PARTITIONS_AT_ONCE):
             yield leader, batch
 
 
@@ -354,7 +354,7 @@ def _by_topic(places: Sequence[TopicPartition]) -> Iterable[tuple[str, list[int]
     return topics.items()
 
 
-def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

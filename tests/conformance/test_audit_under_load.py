@@ -86,10 +86,10 @@ class Load:
             self.shortened += 1
             if self.shortened % 3 == 0:
                 self._admin.delete_topics([RECREATED])
-                eventually(self._is_created, "the topic is created again")
+                eventually(self._recreate, "the topic is created again")
                 self.recreated += 1
 
-    def _is_created(self):
+    def _recreate(self):
         """Try to create the topic: the deletion ends some time after its answer."""
         try:
             self._create(RECREATED)

@@ -42,7 +42,6 @@ LEFT = {
     "lab/simulation": 3,
     "ottla/broker/api": 1,
     "ottla/broker/cluster": 1,
-    "ottla/cli/top": 1,
     "ottla/client": 1,
     "ottla/scan": 1,
     "ottla/spark_jobs/cache": 4,

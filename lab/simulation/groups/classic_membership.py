@@ -90,7 +90,7 @@ class ClassicMembership(Membership):
             answer = yield from self.process.call(heartbeat(self.group, *self.caller, self.instance_id))
         except Lost:
             return
-        if not self._is_removed(answer.error_code) and answer.error_code == REBALANCE_IN_PROGRESS:
+        if not self._drop_if_gone(answer.error_code) and answer.error_code == REBALANCE_IN_PROGRESS:
             self._must_join = True
 
     def leave(self, for_a_while: bool = False) -> Script:
@@ -113,7 +113,7 @@ class ClassicMembership(Membership):
             if answer.error_code == MEMBER_ID_REQUIRED:
                 self.member_id = answer.member_id
                 answer = yield from self._call_join()
-            if self._is_removed(answer.error_code) or answer.error_code:
+            if self._drop_if_gone(answer.error_code) or answer.error_code:
                 return
             self.member_id, self.epoch = answer.member_id, answer.generation_id
             shares: dict[str, bytes] = {}
@@ -125,7 +125,7 @@ class ClassicMembership(Membership):
             answer = yield from self.process.call(request, timeout_ms=JOIN_MS)
         except Lost:
             return
-        if not self._is_removed(answer.error_code) and answer.error_code == NONE and self.world.assembly is not None:
+        if not self._drop_if_gone(answer.error_code) and answer.error_code == NONE and self.world.assembly is not None:
             self._take_assignment(self.world.assembly, bytes(answer.assignment))
 
     def _call_join(self) -> Script:
@@ -137,8 +137,8 @@ class ClassicMembership(Membership):
         request = join_group(self.group, self.member_id, SESSION_MS, REBALANCE_MS, protocol, self.instance_id)
         return (yield from self.process.call(request, Beat(self), JOIN_MS))
 
-    def _is_removed(self, error: int) -> bool:
-        """Return whether the error says that the client is no member of this generation. Then it owns nothing more."""
+    def _drop_if_gone(self, error: int) -> bool:
+        """Forget the membership if the error says that the client is no member of this generation. Return whether."""
         if error not in _REMOVED:
             return False
         self.world.met["classic members that had been removed"] += 1

@@ -122,6 +122,14 @@ class Present(NamedTuple):
     now_ms: int = 0
 
     @property
+    def by_place(self) -> dict[TopicPartition, list[verdict.OpenTransaction]]:
+        """The open transactions of each partition that has some."""
+        found: dict[TopicPartition, list[verdict.OpenTransaction]] = {}
+        for one in self.opened:
+            found.setdefault(one.place, []).append(one)
+        return found
+
+    @property
     def doubts(self) -> list[str]:
         """The reasons why this does not show every open transaction with a verdict."""
         unknown = [one.reason for one in self.verdicts.values() if one.standing is Standing.UNKNOWN]

@@ -40,17 +40,17 @@ def json_lines(found: "DryRun") -> str:
 
 
 def _partitions(found: "DryRun", width: int) -> Iterator[str]:
-    cells = [_HEADS, *(_cells(found, one) for one in found.listed)]
+    cells = [_HEADS, *map(_cells, found.listed)]
     layout = lay_out(_HEADS, cells, _NUMERIC, width)
     for row in cells if len(cells) > 1 else ():
         yield from layout.lines(row)
 
 
-def _cells(found: "DryRun", one: "Listed") -> tuple[str, ...]:
+def _cells(one: "Listed") -> tuple[str, ...]:
     log = one.log
     if one.unread:
         return printable(log.name), "", "", "", printable(f"not read: {one.unread}")
-    size = size_words(log.size_bytes) if one in found.sized else "unknown"
+    size = size_words(log.size_bytes) if one.has_size else "unknown"
     return printable(log.name), f"{log.log_start:,}", f"{log.least_end:,}", size, ""
 
 

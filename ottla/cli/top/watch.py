@@ -29,7 +29,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
 from ottla.wire import Unanswered
 from ottla.wire.brokers import Address
-from ottla.wire.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
+from ottla.wire.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader, chunks
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import PLAINTEXT, SecurityOptions, error_name
 
@@ -71,7 +71,7 @@ class Watch(Cluster):
         known, count = self._known_open(topology, gaps)
         if count > len(known):
             left_out.append(LeftOut("transactions", len(known), count))
-        committed = self._fetch_committed(topology, gaps, left_out)
+        committed = self._fetch_commits(topology, gaps, left_out)
         touched = [place for each in known for place in each.partitions]
         touched += [place for _, offsets in committed for place, _ in offsets]
         ends = self._ends(topology, touched, gaps, left_out)
@@ -230,7 +230,7 @@ class Watch(Cluster):
 
     # --- groups
 
-    def _fetch_committed(self, topology: Topology, gaps: list[str], left_out: list[LeftOut]) -> list[_Committed]:
+    def _fetch_commits(self, topology: Topology, gaps: list[str], left_out: list[LeftOut]) -> list[_Committed]:
         """Return some groups with their committed offsets: the groups with the largest lag, and others in turn."""
         groups: dict[str, ListedGroup] = {}
         for broker, address in sorted(topology.brokers.items()):
@@ -266,7 +266,7 @@ class Watch(Cluster):
         ids = [group.group_id for group in groups if group.type.casefold() == _CONSUMER]
         request = codec.request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)
         try:
-            for some in _batches(ids):
+            for some in chunks(ids, MOST_GROUPS_AT_ONCE):
                 for row in self.ask(address, request(group_ids=some)).groups:
                     if row.group_id in described:
                         described[row.group_id] = _with_epoch(described[row.group_id], row, gaps)
@@ -283,7 +283,7 @@ class Watch(Cluster):
                 yield group, _offsets(reply.topics)
             return
         by_id = {group.group_id: group for group in groups}
-        for some in _batches(groups):
+        for some in chunks(groups, MOST_GROUPS_AT_ONCE):
             named = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
             for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
                 if not row.error_code and row.group_id in by_id:
@@ -301,10 +301,6 @@ def _with_epoch(group: ListedGroup, row: Any, gaps: list[str]) -> ListedGroup:
     if row.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
         gaps.append(f"broker {group.coordinator} does not describe groups: {error_name(row.error_code)}")
     return group
-
-
-def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    return (items[start : start + MOST_GROUPS_AT_ONCE] for start in range(0, len(items), MOST_GROUPS_AT_ONCE))
 
 
 def _offsets(topics: Any) -> list[tuple[TopicPartition, int]]:
