@@ -7,7 +7,7 @@ from ottla import __version__
 from ottla.admin.fields import NUMBER, TEXT, a_list, an_object
 from ottla.admin.loglevel import LogLevels
 from ottla.admin.openapi import make_document
-from ottla.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route
 from ottla.admin.trace.listening import Trace
 from ottla.broker.api.context import Broker
 from ottla.broker.ports.clock import Clock
@@ -32,6 +32,9 @@ _BROKER: Final = an_object(
 )
 
 
+_THAWED: Final = an_object({"thawed": {"type": "boolean"}})
+
+
 def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> Sequence[Route]:
     """Return the routes of every broker's admin port, without its description; `clock` is the machine's."""
 
@@ -51,7 +54,13 @@ def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> 
             }
         )
 
+    async def thaw(request: AdminRequest) -> AdminResponse:
+        if not broker.thaw():
+            raise AdminError(409, "this broker is not frozen: it was started without --as-pulled, or has thawed")
+        return AdminResponse(body={"thawed": True})
+
     return [
+        Route("POST", "/v1/thaw", thaw, "End the frozen state of --as-pulled", response_schema=_THAWED),
         Route("GET", "/v1/broker", show, "Show the identity of this broker", response_schema=_BROKER),
         *LogLevels(clock).routes,
         *Trace(broker, clock).routes,

@@ -1,7 +1,4 @@
-"""The partitions of a cluster, as its brokers list them, and its coordinators' view of open transactions. shell
-
-The ends of the coordinators' log are asked for before those of data, so that the data has the markers of each decision.
-"""
+"""The partitions of a cluster that an audit covers, and its coordinators' view of open transactions. shell"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -9,17 +6,15 @@ from typing import Any, Final
 from ottla.audit.checks.hanging import Present
 from ottla.audit.listed import Listed
 from ottla.printable import first_names
-from ottla.protocol.acls import AclOperation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from ottla.protocol.values import ZERO_UUID, TopicPartition
-from ottla.scan.listing import COORDINATORS, PartitionLog, UnreadableDirectory, matches
-from ottla.scan.windows import OffsetWindow
+from ottla.protocol.values import TopicPartition
+from ottla.scan.cluster.listing import list_cluster_partitions
+from ottla.scan.listing import COORDINATORS, UnreadableDirectory
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.cluster import DELETED, EARLIEST, LATEST, Cluster, Topology, chunks
+from ottla.wire.cluster import Cluster, chunks
 from ottla.wire.judge_open import judge_open
-from ottla.wire.login import error_name
 
 _MOST_NAMED: Final = 5
 _TOPICS_AT_ONCE: Final = 200
@@ -34,73 +29,32 @@ def list_cluster(address: KafkaAddress, topics: Sequence[str]) -> list[Listed]:
 
     Raises UnreadableDirectory if no broker answers, or the properties of the address cannot be used.
     """
+    served = list_cluster_partitions(address, topics)
     try:
         with connections_to(address).borrow() as cluster:
-            return _list(address, cluster, topics)
-    except (Unanswered, ValueError) as error:
+            kept_whole = _find_kept_whole(cluster, [*dict.fromkeys(one.log.topic for one in served if not one.unread)])
+    except Unanswered as error:
         raise UnreadableDirectory(f"{address}: {error}") from None
-
-
-def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str]) -> list[Listed]:
-    topology = cluster.topology(with_rights=True)
-    if COORDINATORS not in topology.topics:  # does not exist, or is hidden: only a question by name tells
-        topology = topology.merge(cluster.topology([COORDINATORS], with_rights=True))
-    names = sorted(
-        name
-        for name in topology.topics
-        if topology.errors.get(name, 0) not in DELETED and (name == COORDINATORS or not globs or matches(name, globs))
-    )
-    if globs:
-        _check_matches(globs, topology)
-    unread = {name: reason for name in names if (reason := _refusal(topology, name))}
-    places = [(name, number) for name in names if name not in unread for number in sorted(topology.topics[name])]
-    decided = [place for place in places if place[0] == COORDINATORS]
-    ends = cluster.offsets(decided, LATEST)
-    others = cluster.offsets([place for place in places if place[0] != COORDINATORS], LATEST)
-    starts = cluster.offsets(places, EARLIEST)
-    kept_whole = _find_kept_whole(cluster, [name for name in names if name not in unread])
-    sizes = cluster.sizes(topology, places)
-    listed = []
-    for name in names:
-        for number in sorted(topology.topics[name]) or [0]:
-            place = name, number
-            reason = unread.get(name, "")
-            for known in (ends, others, starts):
-                reason = reason or known.errors.get(place, "")
-            start = starts.offsets.get(place, 0)
-            end = max(start, ends.offsets.get(place, others.offsets.get(place, start)))
-            topic_id = topology.topic_ids.get(name) or ZERO_UUID
-            window = OffsetWindow(address, name, topic_id, number, start, end, sizes.get(place, 0))
-            log = PartitionLog(name, number, window.path, start, 0, (), (), window)
-            cleaned_below = 0 if name in kept_whole else None
-            count = len(topology.topics[name])
-            listed.append(Listed(str(address), log, cleaned_below, 0, of_topic=count, unread=reason))
-    _check_readable(listed)
+    listed = [
+        Listed(
+            str(address),
+            one.log,
+            cleaned_below=0 if one.log.topic in kept_whole else None,
+            high_watermark=0,
+            of_topic=one.of_topic,
+            unread=one.unread,
+        )
+        for one in served
+    ]
+    _check_readable(address, listed)
     return listed
 
 
-def _check_readable(listed: Sequence[Listed]) -> None:
-    """Raise Unanswered if there are partitions of users, and none can be read: nothing would be found in nothing."""
+def _check_readable(address: KafkaAddress, listed: Sequence[Listed]) -> None:
+    """Raise UnreadableDirectory if there are partitions of users, and none can be read."""
     reasons = [f"{one.log.name}: {one.unread}" if one.unread else "" for one in listed if one.log.topic != COORDINATORS]
     if reasons and all(reasons):
-        raise Unanswered(f"no partition can be read: {first_names(reasons, _MOST_NAMED)}")
-
-
-def _check_matches(globs: Sequence[str], topology: Topology) -> None:
-    """Raise Unanswered if no topic that this user sees matches any of the globs."""
-    seen = [name for name in sorted(topology.topics) if topology.errors.get(name, 0) not in DELETED]
-    if any(matches(name, globs) for name in seen):
-        return
-    known = f"it sees {first_names(seen, _MOST_NAMED)}" if seen else "it sees no topic"
-    raise Unanswered(f"no topic matches {', '.join(globs)}, or this user lacks DESCRIBE on it; {known}")
-
-
-def _refusal(topology: Topology, name: str) -> str:
-    """Return the reason why a topic cannot be read; empty if it can."""
-    if error := topology.errors.get(name, 0):
-        return f"the brokers answer {error_name(error)}"
-    rights = topology.rights.get(name)
-    return "" if rights is None or AclOperation.READ in rights else f"this user lacks READ on topic {name}"
+        raise UnreadableDirectory(f"{address}: no partition can be read: {first_names(reasons, _MOST_NAMED)}")
 
 
 def _find_kept_whole(cluster: Cluster, names: Sequence[str]) -> frozenset[str]:

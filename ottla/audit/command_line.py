@@ -75,6 +75,13 @@ def _expiration(name: str, default: int) -> Callable[..., Any]:
     )
 
 
+takes_command_config = click.option(
+    "--command-config",
+    metavar="FILE",
+    default="",
+    type=click.Path(readable=False),
+    help="Properties of a Java client, for a cluster with TLS or SASL.",
+)
 takes_run_on = click.option(
     "--run-on",
     type=click.Choice(["auto", "here", "spark"]),
@@ -101,13 +108,7 @@ _PARAMETERS = (
         default="",
         help="Audit the log as it was at a time, or up to offsets such as ledger:0:898,ledger:1:12.",
     ),
-    click.option(
-        "--command-config",
-        metavar="FILE",
-        default="",
-        type=click.Path(readable=False),
-        help="Properties of a Java client, for a cluster with TLS or SASL.",
-    ),
+    takes_command_config,
     click.option(
         "--max-bytes-per-second",
         metavar="BYTES",

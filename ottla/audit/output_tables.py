@@ -114,6 +114,7 @@ class TransactionTable:
         self._is_last = is_last
         self._file = file
         self._schema = _transactions()
+        self._of_files = bool(part.segment_pieces)
         self._place = Place(part.topic, part.number, names)
 
     def add(self, step: "Step") -> None:
@@ -123,7 +124,7 @@ class TransactionTable:
 
         rows = step.ended[step.ended[:, events.ENDED_FIRST_OFFSET] >= 0]
         if len(rows):
-            self._write(columns_of_ended_rows(rows))
+            self._write(columns_of_ended_rows(rows, of_files=self._of_files))
 
     def add_open(self, left: "States") -> None:
         """Add the transactions that are still open after the last range."""

@@ -60,12 +60,13 @@ class Assembly:
         workers: Workers | None = None,
         memory_bytes: int = MOST_MEMORY_BYTES,
         storage: Storage | None = None,
+        frozen: bool = False,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
         Without `workers` long work runs in turns. `memory_bytes` limits the memory that clients can make the broker
         hold, unless `queued.max.request.bytes` is set. `storage` is given if the caller has opened it already, in
-        steps.
+        steps. A `frozen` broker ends no transaction, expires, deletes and compacts nothing, until it thaws.
         """
         self.config = config
         self.connections: set[Connection] = set()
@@ -114,8 +115,11 @@ class Assembly:
         self.snapshots = MetadataSnapshots(
             cluster.metadata_log, logs, clock, turns, config, self._retention.delete_old_segments
         )
-        turns.event(groups.open)
-        turns.event(transactions.start)
+        self._is_frozen = frozen
+        self._has_housekeeping = False
+        self.broker.thaw = self.thaw
+        turns.event(lambda: groups.open(frozen=frozen))
+        turns.event(lambda: transactions.start(frozen=frozen))
 
     def start_housekeeping(self) -> None:
         """Start the periodic work: checkpoints, retention, cleaning, expiry of producers, idle connections."""
@@ -123,17 +127,36 @@ class Assembly:
         self._every("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
         self._every("memory", RELIEF_MS, self._relieve_memory)
         self._every("metadata", config.replica_high_watermark_checkpoint_interval_ms, self.snapshots.take_if_due)
-        self._every("expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self.broker.cluster.open_rest()
+        self._has_housekeeping = True
+        if not self._is_frozen:
+            self._start_removals()
+        for logins in self._logins.values():
+            logins.start()
+        if config.connections_max_idle_ms > 0:
+            self._every("idle", config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
+
+    def _start_removals(self) -> None:
+        """Start the periodic work that removes producers, segments and records."""
+        config = self.config
+        self._every("expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         interval_ms = config.log_retention_check_interval_ms
         first_ms = min(interval_ms, FIRST_RETENTION_MS)
         self._every("retention", interval_ms, self._delete_old_segments, first_ms=first_ms)
         if config.log_cleaner_enable:
             self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
-        for logins in self._logins.values():
-            logins.start()
-        if config.connections_max_idle_ms > 0:
-            self._every("idle", config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
+
+    def thaw(self) -> bool:
+        """End the frozen state. Return False if the broker is not frozen."""
+        if not self._is_frozen:
+            return False
+        self._is_frozen = False
+        log.info("Thawed: transactions end, and records are deleted and compacted, from now on")
+        self.broker.transactions.unfreeze()
+        self.broker.groups.start_expiration()
+        if self._has_housekeeping:
+            self._start_removals()
+        return True
 
     def accept(self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER) -> Connection:
         """Return the protocol object of an accepted socket. `on_lost` is called when the connection has ended."""

@@ -96,8 +96,10 @@ class Server:
         truncate_damaged: frozenset[str] = frozenset(),
         admin: AdminServer | None = None,
         parts: BrokerParts | None = None,
+        frozen: bool = False,
     ) -> None:
         self.config = config
+        self._frozen = frozen
         self._parts = parts or BrokerParts()
         self._truncate_damaged = truncate_damaged
         self._admin = admin
@@ -139,7 +141,14 @@ class Server:
                 self._admin.close()
             raise
         self._assembly = Assembly(
-            self.config, clock, disk, turns, workers=self._workers, memory_bytes=memory_bytes, storage=storage
+            self.config,
+            clock,
+            disk,
+            turns,
+            workers=self._workers,
+            memory_bytes=memory_bytes,
+            storage=storage,
+            frozen=self._frozen,
         )
         self.broker = self._assembly.broker
         if isinstance(turns, MeasuredTurns):
@@ -228,11 +237,13 @@ def run(
     truncate_damaged: frozenset[str] = frozenset(),
     admin: AdminServer | None = None,
     parts: BrokerParts | None = None,
+    frozen: bool = False,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores. Return the exit code.
 
     When clients can connect, prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout and
     to `ready_file`, then `admin http://host:port` if there is such a port, and with `kafka_lines` Kafka's own lines.
+    With `frozen` the broker ends no transaction, expires, deletes and compacts nothing, until it thaws.
     `ready_file` is removed first at a start, and when clients cannot connect any more. Returns 0 after a clean stop.
     Returns 1 when the directory or a port is not available, or when the storage failed, which ends the broker unless
     `log.dir.failure.exit` disables that.
@@ -241,7 +252,7 @@ def run(
     return_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(Server(config, truncate_damaged, admin, parts), ready_file, kafka_lines))
+            return runner.run(_serve(Server(config, truncate_damaged, admin, parts, frozen), ready_file, kafka_lines))
     except (LogDirectoryError, OSError) as error:
         log.error("%s", error)
         return 1

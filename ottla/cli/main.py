@@ -47,6 +47,7 @@ GROUPS: Final = {
         ),
     },
     "Move": {
+        "pull": ("ottla.cli.pull.command", "Copy partitions of a cluster into a log directory."),
         "export": (
             "ottla.spark_jobs.command_lines",
             "Write committed records to Parquet.",

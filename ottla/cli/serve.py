@@ -17,12 +17,14 @@ from ottla.cli.logs import log_to_stderr
 from ottla.cli.output import fail
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
 from ottla.printable import first_names
-from ottla.protocol.checkpoints import META_PROPERTIES, parse_directory_name
+from ottla.protocol.checkpoints import META_PROPERTIES, PULLED, parse_directory_name
 from ottla.scan.log_directory import MOST_NAMED
 
 if TYPE_CHECKING:
     from ottla.admin.serving import BrokerAdmin
     from ottla.admin.settings import AdminSettings
+
+_log = logging.getLogger(__name__)
 
 # Names that exist on a new file system or after a killed first start.
 _LEFT_IN_NEW = ("lost+found", ".lock")
@@ -124,6 +126,11 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     is_flag=True,
     help="Begin a new cluster in --data-dir although it holds other files.",
 )
+@click.option(
+    "--as-pulled",
+    is_flag=True,
+    help="End no transaction, expire, delete and compact nothing, until `ottla ctl thaw`: for a copy of `ottla pull`.",
+)
 def serve(
     properties: str | None,
     data_dir: str | None,
@@ -140,6 +147,7 @@ def serve(
     log_level: dict[str, int],
     truncate_damaged: frozenset[str],
     format_data_dir: bool,
+    as_pulled: bool,
 ) -> None:
     """Run the broker.
 
@@ -175,6 +183,7 @@ def serve(
         warn_of_readers(admin_token_file)
     for note in loaded.notes():
         logging.getLogger("ottla.broker.config").warning("%s", note)
+    _warn_of_copy(loaded.config.log_dirs, as_pulled)
 
     if until_input_ends:
         _stop_at_end_of_input()
@@ -188,8 +197,22 @@ def serve(
             truncate_damaged=truncate_damaged,
             admin=None if admin is None else _build_admin(admin),
             parts=parts,
+            frozen=as_pulled,
         )
     )
+
+
+def _warn_of_copy(directory: str, as_pulled: bool) -> None:
+    """Log that the broker is frozen, or warn of the effects on a copy of `ottla pull` that is not."""
+    if as_pulled:
+        _log.info("Frozen: no transaction ends, and nothing expires or is deleted or compacted, until `ottla ctl thaw`")
+    elif (Path(directory) / PULLED).exists():
+        _log.warning(
+            "Data directory %s is a copy of `ottla pull`: this broker aborts its open transactions after their "
+            "timeouts, finishes prepared ones, and deletes and compacts by the configs of its topics; --as-pulled "
+            "serves it as it is",
+            directory,
+        )
 
 
 def _stop_at_end_of_input() -> None:

@@ -50,6 +50,10 @@ class SegmentPiece(NamedTuple):
     recovery_point: int
 
     @property
+    def segment(self) -> int:
+        return self.base_offset
+
+    @property
     def size_bytes(self) -> int:
         return self.end - self.start
 
@@ -62,13 +66,15 @@ class SegmentPiece(NamedTuple):
 class Chunk(NamedTuple):
     """Whole batches. `rows` are their headers, with positions in `buffer`, which starts at `file_position`.
 
-    All batches have magic 2, or all are messages of magic 0 and 1 (`is_legacy`).
+    All batches have magic 2, or all are messages of magic 0 and 1 (`is_legacy`). `aborted`: the aborted transactions
+    among them as a broker names them, rows (producer id, first offset, marker offset), sorted; None for files.
     """
 
     buffer: Bytes
     rows: Longs
     file_position: int
     is_legacy: bool = False
+    aborted: Longs | None = None
 
 
 def first_bad_crc(view: memoryview, rows: Longs) -> int:

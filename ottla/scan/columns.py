@@ -46,8 +46,8 @@ class ColumnBuilder:
         self._constants: dict[str, Callable[[int], pa.Array]] = {}
         self._made: dict[str, pa.Array] = {}
 
-    def start(self, topic: str, partition: int, segment: int) -> None:
-        """Start the rows of a segment. Take the rows of the segment before first."""
+    def start(self, topic: str, partition: int, segment: int | None) -> None:
+        """Start the rows of a segment, None for a window. Take the rows of the segment before first."""
         self._made.clear()
         self._constants = {
             "topic": lambda rows: pa.repeat(pa.scalar(topic, pa.string()), rows),

@@ -123,7 +123,7 @@ def storage_path(given: str) -> str:
     Raises UnreadableDirectory for the address of a cluster.
     """
     if is_kafka_address(given):
-        raise UnreadableDirectory(f"{given}: only `ottla audit` reads a cluster; name a log directory here")
+        raise UnreadableDirectory(f"{given}: files are read here: name a log directory, not a cluster")
     return given if storage.is_remote(given) else local_path(given)
 
 

@@ -83,6 +83,11 @@ def offset_for_time(log: PartitionLog, time_ms: int) -> int:
     Source: `FileRecords.searchForTimestamp`: batches with a late enough timestamp are searched record by record.
     """
     check_worker()
+    if log.window is not None:
+        from ottla.scan.cluster.listing import find_offset  # and the connection, which files do not need
+
+        found = find_offset(log.window, time_ms)
+        return NO_OFFSET if found is None else found
     from ottla.scan import headers
     from ottla.scan.chunks import SegmentReader
     from ottla.scan.ranges import cut_segment

@@ -85,7 +85,8 @@ def visible_partitions(
     """
 
     def resolve(log: PartitionLog) -> PartitionFates:
-        fates = None if verify or on_damage == REPORT else fates_from_indexes(log, on_damage=on_damage)
+        is_walked = verify or on_damage == REPORT or log.window is not None
+        fates = None if is_walked else fates_from_indexes(log, on_damage=on_damage)
         return scan_partition(log, on_damage=on_damage, check_crc=on_damage == REPORT) if fates is None else fates
 
     with ThreadPoolExecutor(threads) as pool:

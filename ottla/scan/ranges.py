@@ -49,7 +49,12 @@ class LogRange(NamedTuple):
 
 
 def plan_tasks(
-    logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int, least_tasks: int = 1
+    logs: Sequence[PartitionLog],
+    parallelism: int,
+    largest_bytes: int,
+    least_tasks: int = 1,
+    *,
+    cuts_windows: bool = False,
 ) -> list[tuple[LogRange, ...]]:
     """Return tasks of about equal size, about two per core, none much above `largest_bytes`. Ranges keep their order.
 
@@ -59,8 +64,9 @@ def plan_tasks(
     total = size + FILE_COST_BYTES * sum(len(log.segments) for log in logs)
     target = min(max(total // (2 * parallelism), SMALLEST_TASK_BYTES), largest_bytes)
     if least_tasks == 1 or total >= target * least_tasks:
-        return pack(cut_partitions(logs, target), target)
-    return pack(cut_partitions(logs, max(size // least_tasks, 1)), max(total // least_tasks, 1))
+        return pack(cut_partitions(logs, target, cuts_windows=cuts_windows), target)
+    parts = cut_partitions(logs, max(size // least_tasks, 1), cuts_windows=cuts_windows)
+    return pack(parts, max(total // least_tasks, 1))
 
 
 def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[LogRange]:
@@ -68,10 +74,12 @@ def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[LogR
     return [part._replace(partition=index) for part in cut_partitions([log], target_bytes)]
 
 
-def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[LogRange]:
+def cut_partitions(
+    logs: Sequence[PartitionLog], target_bytes: int, *, cuts_windows: bool = False
+) -> Iterator[LogRange]:
     """Yield the ranges of several partitions, in order; a range's `partition` is its index in `logs`.
 
-    A window at brokers is one range: each part of it would cost its bytes twice.
+    A window at brokers is one range, unless `cuts_windows`: a walk over its parts would cost their bytes twice.
     """
 
     def cut(one: tuple[PartitionLog, SegmentFile]) -> list[SegmentPiece]:
@@ -83,7 +91,9 @@ def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[
     pieces = iter(ahead.each(cut, segments) if is_remote else map(cut, segments))
     for index, log in enumerate(logs):
         if log.window is not None:
-            yield LogRange(index, 0, log.topic, log.partition, log.log_start, (log.window,))
+            windows = log.window.cut(target_bytes) if cuts_windows else [log.window]
+            for ordinal, window in enumerate(windows):
+                yield LogRange(index, ordinal, log.topic, log.partition, log.log_start, (window,))
         else:
             yield from _join_pieces(index, log, [next(pieces) for _ in log.segments], target_bytes)
 

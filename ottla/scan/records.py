@@ -97,6 +97,8 @@ def read_by_the_walk(piece: Piece, chunk: Chunk, rows: Longs, unread: tuple[Dama
     """Return the rows whose fates are known, and report the damage that hides the others."""
     for damage in unread:
         positions = chunk.file_position + rows[:, headers.POSITION]
+        if damage.of_offsets:
+            positions = rows[:, headers.BASE_OFFSET]
         within = (positions >= damage.position) & (positions < damage.end_position)
         if damage.path == piece.path and within.any():
             rows = rows[~within]
@@ -127,7 +129,7 @@ class RecordScan:
         for piece in part.pieces:
             if limit <= piece.base_offset:
                 break
-            self._columns.start(part.topic, part.number, piece.base_offset)
+            self._columns.start(part.topic, part.number, piece.segment)
             for chunk in self._reader.chunks(piece, next_offset):
                 next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
                 yield from self._decode(piece, chunk, visible, read_filter)
@@ -138,6 +140,8 @@ class RecordScan:
     ) -> Iterator[pa.RecordBatch]:
         """Decode the matching batches of a chunk. Consecutive batches without compression are decoded together."""
         rows = chunk.rows if read_filter.takes_all else read_filter.rows(chunk.rows)
+        if chunk.aborted is not None:
+            visible = visible._replace(aborted=chunk.aborted)
         if visible.unread:
             rows = read_by_the_walk(piece, chunk, rows, visible.unread, self._log)
         count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)

@@ -27,8 +27,11 @@ class Place(NamedTuple):
     names: Mapping[int, str]
 
 
-def columns_of_ended_rows(ended: "Longs") -> "Columns":
-    """Return columns from rows of the `ENDED_` columns. A marker without a transaction has a row without data."""
+def columns_of_ended_rows(ended: "Longs", *, of_files: bool) -> "Columns":
+    """Return columns from rows of the `ENDED_` columns. A marker without a transaction has a row without data.
+
+    `of_files`: False for batches from brokers, which do not show their segments.
+    """
     import numpy as np
 
     from ottla.scan import events
@@ -52,6 +55,8 @@ def columns_of_ended_rows(ended: "Longs") -> "Columns":
         "lastStableOffset": events.ENDED_LAST_STABLE_OFFSET,
     }
     found = {name: ended[:, column] for name, column in columns.items()}
+    if not of_files:
+        found |= dict.fromkeys(("segment", "markerPosition"), np.full(len(ended), -1, dtype=np.int64))
     found["producerEpoch"] = np.where(found["firstOffset"] < 0, -1, found["producerEpoch"])
     return found
 

@@ -4,15 +4,18 @@ A window ends at an offset below which the broker serves records, so nothing in 
 damage. Reading continues at the next sound batch of the answer, else at an offset after it that a broker can read.
 """
 
-from collections.abc import Generator, Iterator
+from bisect import bisect_left
+from collections.abc import Generator, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from ottla.protocol.batch import ABORT
 from ottla.protocol.batch_header import HEADER_SIZE, crc_is_valid, least_size, read_header, read_legacy_header
 from ottla.scan import headers
 from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, first_bad_crc
-from ottla.scan.compiled.kernels import Bytes, expect
+from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import Walked, walk_messages
 from ottla.wire.address import KafkaAddress
@@ -26,7 +29,10 @@ _NO_ROOM: Final = 2**31
 class OffsetWindow(NamedTuple):
     """The records of a partition of a cluster with offsets in [first_offset, end_offset).
 
-    `topic_id`: zeros from brokers without topic ids. `size_bytes`: an estimate, 0 if unknown.
+    `topic_id`: zeros from brokers without topic ids. `size_bytes`: an estimate, 0 if unknown. `stable_offset`: all
+    transactions that began below it had ended when the partition was listed. `is_committed`: the window ends there or
+    below, and its chunks have the aborted transactions. `is_continued`: the batch that has the first offset belongs to
+    another window if it begins below.
     """
 
     cluster: KafkaAddress
@@ -36,14 +42,35 @@ class OffsetWindow(NamedTuple):
     first_offset: int
     end_offset: int
     size_bytes: int = 0
+    stable_offset: int = 0
+    is_committed: bool = False
+    is_continued: bool = False
 
     @property
     def path(self) -> str:
         return f"{self.cluster}/{self.topic}-{self.partition}"
 
     @property
+    def segment(self) -> None:
+        """No base offset of a segment: brokers do not show their files."""
+
+    @property
     def base_offset(self) -> int:
         return self.first_offset
+
+    def narrow(self, first_offset: int, end_offset: int) -> "OffsetWindow":
+        """Return the part of the window with these offsets, which may be empty."""
+        first, end = max(self.first_offset, first_offset), min(self.end_offset, end_offset)
+        size = self.size_bytes * max(end - first, 0) // max(self.end_offset - self.first_offset, 1)
+        return self._replace(first_offset=first, end_offset=end, size_bytes=size)
+
+    def cut(self, target_bytes: int) -> "list[OffsetWindow]":
+        """Return windows of about `target_bytes`, if batches have about equal sizes; none if there are no offsets."""
+        first, end = self.first_offset, self.end_offset
+        count = min(max(round(self.size_bytes / target_bytes), 1), max(end - first, 0))
+        edges = [first + (end - first) * number // count for number in range(count)] + [end]
+        windows = [self.narrow(*edge) for edge in pairwise(edges)]
+        return [one._replace(is_continued=number > 0) for number, one in enumerate(windows)]
 
 
 class WindowReader:
@@ -62,7 +89,8 @@ class WindowReader:
         at = max(next_offset, window.first_offset)
         if at >= window.end_offset:
             return
-        with open_stream(window.cluster, window.topic, window.topic_id, window.partition) as stream:
+        stable_end = window.end_offset if window.is_committed else None
+        with open_stream(window.cluster, window.topic, window.topic_id, window.partition, stable_end) as stream:
             least = 0  # the batch that has the first offset may begin below it
             while at < window.end_offset:
                 try:
@@ -70,6 +98,8 @@ class WindowReader:
                 except RecordsUnreadable as error:
                     least, broken = at, str(error)
                 else:
+                    if not records:
+                        return
                     least, broken = yield from self._walk(window, stream, records, at, least)
                 at = least
                 if broken:
@@ -85,16 +115,20 @@ class WindowReader:
         """
         buffer: Bytes = np.frombuffer(records, dtype=np.uint8)
         expect(len(buffer))
+        aborted = _Aborted(stream.aborted) if window.is_committed else None
         position, next_offset = 0, least
         while position < len(buffer):
             walked = self._walk_batches(buffer, position, next_offset)
             rows = self._rows[: walked.read]
+            ranges = None if aborted is None else aborted.ranges(rows)
             is_last = walked.at == len(buffer) or (walked.cut and walked.at > 0)
             rows = rows[(rows[:, headers.LAST_OFFSET] >= at) & (rows[:, headers.BASE_OFFSET] < window.end_offset)]
+            if window.is_continued:
+                rows = rows[rows[:, headers.BASE_OFFSET] >= window.first_offset]
             if is_last and at <= walked.next_offset < window.end_offset:
                 stream.request(walked.next_offset)
             if len(rows):
-                yield Chunk(buffer, rows, 0, walked.is_legacy)
+                yield Chunk(buffer, rows, 0, walked.is_legacy, ranges)
             position, next_offset = walked.at, walked.next_offset
             if is_last:
                 break
@@ -125,6 +159,28 @@ class WindowReader:
             reason = f"CRC mismatch in the batch at offset {offset}"
             return Walked(sound, start, after, wrong=reason, end=start + size)
         return Walked(count, stopped, after, cut=why == headers.CUT and stopped < end, wrong=headers.REASONS.get(why))
+
+
+class _Aborted:
+    """The aborted transactions of an answer, whose batches are passed in order."""
+
+    def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
+        self._left = sorted(listed)
+
+    def ranges(self, rows: Longs) -> Longs:
+        """Return rows (producer id, first offset, marker offset) of those that have not ended before these batches."""
+        markers: dict[int, list[int]] = {}
+        for row in rows[rows[:, headers.CONTROL_TYPE] == ABORT]:
+            markers.setdefault(int(row[headers.PRODUCER_ID]), []).append(int(row[headers.BASE_OFFSET]))
+        found, left = [], []
+        for producer_id, first in self._left:
+            ends = markers.get(producer_id, [])
+            at = bisect_left(ends, first)
+            found.append((producer_id, first, ends[at] if at < len(ends) else _FAR))
+            if at == len(ends):
+                left.append((producer_id, first))
+        self._left = left
+        return np.array(found, dtype=np.int64).reshape(-1, 3)
 
 
 def _find_sound(buffer: Bytes, broken: int, next_offset: int, own_end: int | None) -> int:
@@ -163,7 +219,7 @@ def _find_readable(stream: PartitionStream, window: OffsetWindow, broken: int) -
             records = stream.read(offset)
         except RecordsUnreadable:
             return None
-        is_sound = _is_sound(np.frombuffer(records, dtype=np.uint8), 0, broken + 1)
+        is_sound = bool(records) and _is_sound(np.frombuffer(records, dtype=np.uint8), 0, broken + 1)
         return read_header(records).base_offset if is_sound else None
 
     below, step = broken, 1

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ottla.audit import command_line
-from ottla.audit.command_line import complete_folder, complete_names, takes_run_on
+from ottla.audit.command_line import complete_folder, complete_names, takes_command_config, takes_run_on
 from ottla.audit.outputs import DELTA, PARQUET
 from ottla.audit.program import run_job
 from ottla.scan import schemas
@@ -39,6 +39,7 @@ class ExportArguments:
 
     directory: str
     output: str
+    command_config: str
     format: str
     overwrite: bool
     topics: str
@@ -102,7 +103,7 @@ def alert(**given: Any) -> None:
 
 
 @click.command(context_settings=_SETTINGS)
-@click.argument("directory", metavar="DIR", shell_complete=complete_folder)
+@click.argument("directory", metavar="DIR|kafka://...", shell_complete=complete_folder)
 @click.argument("output", metavar="OUT", shell_complete=complete_folder)
 @click.option(
     "--format",
@@ -134,13 +135,15 @@ def alert(**given: Any) -> None:
     show_default=True,
     help="report: leave out damaged records, and report them.",
 )
+@takes_command_config
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
 @takes_run_on
 def export(**given: Any) -> None:
     """Write committed records to Parquet.
 
     Records of aborted and open transactions are left out. DIR is a log directory of Ottla or Apache Kafka; its broker
-    may be running. OUT is a new or empty folder. Both may be URIs such as s3://BUCKET/FOLDER.
+    may be running. OUT is a new or empty folder. Both may be URIs such as s3://BUCKET/FOLDER. With kafka://HOST:PORT,...
+    the brokers send the records; nothing is written to them.
 
     Exit codes: 0 done, 2 could not run, 130 interrupted.
     """

@@ -29,6 +29,7 @@ from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
 from ottla.spark_jobs.row_groups import IN_FOLDERS, parquet_options, row_groups
 from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, session
+from ottla.wire import Unanswered, is_kafka_address
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.command_lines import ExportArguments
@@ -83,8 +84,9 @@ def run(arguments: "ExportArguments") -> int:
     try:
         written = _export(arguments)
     except (CannotExport, DamagedSegment, NoSpark, OptionError, OSError, UnreadableDirectory, WorkerLacks) as error:
-        # The error names the option of the data source, which has another name here.
-        return _report_failure(str(error).replace(REMEDY, "--on-damage report leaves the damage out"))
+        # The error names options of the data source, which have other names here.
+        reason = str(error).replace(REMEDY, "--on-damage report leaves the damage out")
+        return _report_failure(reason.replace("option command.config", "--command-config FILE"))
     show(f"{written.rows:,} records in {written.files:,} files in {hide_secrets(arguments.output)}\n")
     return DONE
 
@@ -103,11 +105,13 @@ def _export(arguments: "ExportArguments") -> Written:
             "topics": arguments.topics,
             "isolation.level": arguments.isolation_level,
             "on.damage": arguments.on_damage,
+            "command.config": arguments.command_config,
         }
     )
     columns = _columns(arguments.columns)
-    _topics_exist(options)
-    outputs.check_outside(arguments.output, "", [arguments.directory])
+    if not is_kafka_address(arguments.directory):  # the listing of a cluster checks its topics
+        _topics_exist(options)
+        outputs.check_outside(arguments.output, "", [arguments.directory])
     if arguments.format == DELTA:
         delta.check(outputs.absolute(arguments.output))
     for _ in range(MOST_TRIES - 1):
@@ -187,7 +191,7 @@ def _writer(export: Export) -> "Callable[[RangeTask], Written]":
             check_worker()
             outputs.check_here(export.folder)
             counts = [_write_range(export, planned) for planned in task.ranges]
-        except (DamagedSegment, OSError, WorkerLacks) as error:
+        except (DamagedSegment, OSError, Unanswered, WorkerLacks) as error:
             return Written(0, 0, str(error), isinstance(error, FileNotFoundError))
         return Written(sum(rows > 0 for rows in counts), sum(counts))
 
@@ -196,12 +200,14 @@ def _writer(export: Export) -> "Callable[[RangeTask], Written]":
 
 def _write_range(export: Export, planned: "PlannedRange") -> int:
     """Write a file of the visible records of a range, or none without records. Return the number of records."""
+    from ottla.scan.chunks import SegmentPiece
     from ottla.scan.damage_log import DamageLog
     from ottla.spark_jobs.views.planning import log_damage
 
     part = planned.part
-    first = part.segment_pieces[0]
-    name = f"part-{first.base_offset:020d}-{first.start}.parquet"
+    first = part.pieces[0]
+    position = first.start if isinstance(first, SegmentPiece) else 0
+    name = f"part-{first.base_offset:020d}-{position}.parquet"
     path = export.folder.below(f"topic={part.topic}", f"partition={part.number}", name)
     rows = 0
     log = DamageLog(export.options.on_damage)

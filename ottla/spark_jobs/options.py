@@ -5,6 +5,7 @@ The module imports little, as `source.py` does. Options that Spark's Kafka sourc
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -14,6 +15,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, MODES
 from ottla.spark_jobs.kafka_options import instead_of, is_met
+from ottla.wire import is_kafka_address
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
@@ -39,6 +41,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "failOnDataLoss": ("true", ()),
     "minPartitions": ("", ()),
     "fetchIsolation": (LOG_END, (LOG_END, HIGH_WATERMARK)),
+    "command.config": ("", ()),
     **{name: (default, ()) for name, default in SPARK_OPTIONS.items()},
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
@@ -84,6 +87,7 @@ class OptionError(ValueError):
 class Options(NamedTuple):
     """The options of one read, checked. Offsets and times: None without a bound; times in ms.
 
+    `command_config`: the path of the properties of a Java client, for a cluster.
     `audited`: the texts of the options of the view `findings`, which its reader checks.
     """
 
@@ -104,6 +108,7 @@ class Options(NamedTuple):
     fail_on_data_loss: bool = True
     min_partitions: int = 1
     fetch_isolation: str = LOG_END
+    command_config: str = ""
     audited: Mapping[str, str] = SPARK_OPTIONS
 
 
@@ -142,13 +147,32 @@ def read_options(given: dict[str, str]) -> Options:
         pushdown=values["pushdown"] == "true",
         fail_on_data_loss=_is_true("failOnDataLoss", values["failOnDataLoss"]),
         fetch_isolation=values["fetchIsolation"],
+        command_config=_command_config(values),
         min_partitions=_above_zero("minPartitions", values["minPartitions"]) or 1,
         audited={name: values[name] for name in SPARK_OPTIONS},
     )
 
 
+def _command_config(values: dict[str, str]) -> str:
+    """Return the path for the tasks, absolute: they may run in another folder. Only the path is sent to them."""
+    given = values["command.config"]
+    paths = _paths(values)
+    if not any(map(is_kafka_address, paths)):
+        if given:
+            raise OptionError("option command.config is for clusters: load one, such as kafka://HOST:PORT")
+        return ""
+    if len(paths) > 1:
+        raise OptionError("one cluster is read, or directories of one cluster: load one kafka:// address alone")
+    if values["view"] == schemas.SEGMENTS:
+        raise OptionError(f"the view {schemas.SEGMENTS} shows files, which brokers do not send: load a log directory")
+    return str(Path(given).absolute()) if given else ""
+
+
 def _paths(values: dict[str, str]) -> tuple[str, ...]:
-    """Return the log directories. Several come as JSON in `paths` (`DataSourceV2Utils.getOptionsWithPaths`)."""
+    """Return the log directories, or the address of a cluster.
+
+    Several come as JSON in `paths` (`DataSourceV2Utils.getOptionsWithPaths`).
+    """
     if "paths" not in values:
         if not values.get("path"):
             raise OptionError(_NO_PATH)

@@ -14,6 +14,7 @@ from ottla.scan import schemas
 from ottla.scan.needs import check_planner
 from ottla.spark_jobs.options import OptionError, Options, check_utf8, read_options
 from ottla.spark_jobs.table_options import kept_options, options_of_table, table_schema
+from ottla.wire import is_kafka_address
 
 # A log has one writer, the broker that is its leader.
 _READ_ONLY = (
@@ -21,6 +22,7 @@ _READ_ONLY = (
     "and kafka.bootstrap.servers (the package spark-sql-kafka-0-10); to store the result, write with format parquet or "
     "delta"
 )
+_NO_STREAM = "streams of the ottla source read log directories, no cluster: use spark.read, or format kafka to stream"
 _OLD_STREAMS = (
     "streams of the ottla source need Spark 4.2 or later: an older one does not pass the position of a stream in Python"
 )
@@ -44,9 +46,11 @@ class OttlaSource(DataSource):
     | verify | false | true: fates from every batch header, not from the indexes |
     | on.damage | fail | report: read what is sound, log what is not (view `damage` lists it) |
     | pushdown | false | true: take Spark's filters; then a load() is good for one query (docs/decisions/filters.md) |
+    | command.config | | of a cluster: the file of a Java client's properties, on the driver and on each executor |
     | checks, since, as.of, copies | all, all, now, none | of findings: those of `ottla audit` |
     | transactional.id.expiration.ms, producer.id.expiration.ms | 7 and 1 days | of findings: those of the brokers |
 
+    The path is a log directory, or the address of a cluster: kafka://HOST:PORT,HOST:PORT.
     A load of several paths reads the log directories of one cluster as one; each partition must be in one of them.
 
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
@@ -88,6 +92,8 @@ class OttlaSource(DataSource):
         from ottla.spark_jobs.stream.stream_options import stream_options
 
         options = stream_options(dict(self.options))
+        if is_kafka_address(options.read.paths[0]):
+            raise OptionError(_NO_STREAM)
         check_utf8(options.read.paths)
         view = options.read.view
         fields = _fields(view, schema)

@@ -22,12 +22,13 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 
 
 class KafkaAddress(NamedTuple):
-    """Bootstrap addresses, the path of a Java client's properties, a timeout, and a limit: 0 is none."""
+    """Bootstrap addresses, the path of a Java client's properties, a timeout, a limit (0 is none), and a client id."""
 
     bootstrap: tuple[Address, ...]
     properties: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_bytes_per_second: int = 0
+    client_id: str = CLIENT_ID
 
     def __str__(self) -> str:
         return SCHEME + ",".join(f"[{host}]:{at}" if ":" in host else f"{host}:{at}" for host, at in self.bootstrap)
@@ -81,7 +82,7 @@ class SharedConnections:
         with self._lock:
             cluster = self._idle.pop() if self._idle else None
         if cluster is None:
-            cluster = Cluster(self._address.bootstrap, self._address.timeout_s, self._security, CLIENT_ID)
+            cluster = Cluster(self._address.bootstrap, self._address.timeout_s, self._security, self._address.client_id)
             cluster.remedy = ""  # the message names the address
         try:
             yield cluster

@@ -17,9 +17,12 @@ from ottla.wire.login import error_name
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
 IDS_AT_ONCE: Final = 500
+GROUPS_AT_ONCE: Final = 20
 PRODUCER_IDS_AT_ONCE: Final = 10_000  # the broker searches all its ids for each request
 RETRY_S: Final = 0.1
 RETRY_FOR_S: Final = 3.0
+_BATCHED, _NAMED = 8, 9
+"""Versions of OffsetFetch: the first for several groups, the last with topics by name."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -178,8 +181,11 @@ class Cluster(Brokers):
         reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
         yield from (((topic.name, row.partition_index), row) for topic in reply.topics for row in topic.partitions)
 
-    def offsets(self, places: Sequence[TopicPartition], timestamp: int) -> Offsets:
-        """Return the first offsets (EARLIEST) or the high watermarks (LATEST) of partitions, from their leaders."""
+    def offsets(self, places: Sequence[TopicPartition], timestamp: int, isolation: int = READ_UNCOMMITTED) -> Offsets:
+        """Return offsets of partitions, from their leaders: the first ones (EARLIEST), or the high watermarks (LATEST).
+
+        LATEST with READ_COMMITTED is the last stable offset. A time in ms is the first offset that is as late, else -1.
+        """
         found: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, str] = {}
         left = list(places)
@@ -192,7 +198,7 @@ class Cluster(Brokers):
                     errors |= dict.fromkeys(batch, "it has no leader")
                     continue
                 try:
-                    rows = [*self.list_offsets(topology.brokers[leader], batch, READ_UNCOMMITTED, timestamp)]
+                    rows = [*self.list_offsets(topology.brokers[leader], batch, isolation, timestamp)]
                 except Unanswered as error:
                     errors |= dict.fromkeys(batch, str(error))
                     continue
@@ -207,6 +213,24 @@ class Cluster(Brokers):
             if left:
                 time.sleep(RETRY_S)
         return Offsets(found, errors)
+
+    def epoch_end(self, name: str, number: int, leader_epoch: int) -> int:
+        """Return the end of a leader epoch in a partition; -1 if the leader does not know it. Raises Unanswered."""
+        topology = self.topology([name])
+        leader = next((leader for leader, _ in by_leader(topology, [(name, number)])), None)
+        if leader is None:
+            raise Unanswered(f"{name}-{number} has no leader, or was deleted")
+        request = codec.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        topic = request.OffsetForLeaderTopic
+        row = topic.OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=leader_epoch)
+        message = request(replica_id=-1, topics=[topic(topic=name, partitions=[row])])
+        for found in self.ask(topology.brokers[leader], message).topics:
+            for row in found.partitions:
+                if (found.topic, row.partition) == (name, number):
+                    if row.error_code:
+                        raise Unanswered(f"{name}-{number}: {error_name(row.error_code)}")
+                    return int(row.end_offset)
+        raise Unanswered(f"{name}-{number}: the broker answers about other partitions")
 
     def sizes(self, topology: Topology, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of these partitions at their leaders, as far as this user may ask for them."""
@@ -228,6 +252,22 @@ class Cluster(Brokers):
                         if not row.is_future_key:
                             found[topic.name, row.partition_index] = row.partition_size
         return found
+
+    def fetch_offsets(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
+        """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""
+        request = codec.request_class(ApiKey.OFFSET_FETCH)
+        for some in chunks(group_ids, GROUPS_AT_ONCE):
+            with self.connect(address) as connection:
+                served = connection.versions.get(ApiKey.OFFSET_FETCH, (0, 0))[1]
+            if served < _BATCHED:
+                for group_id in some:
+                    reply = self.ask(address, request(group_id=group_id, topics=None))
+                    yield group_id, reply.error_code, reply.topics
+                continue
+            named = [request.OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in some]
+            for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
+                if row.group_id in some:
+                    yield row.group_id, row.error_code, row.topics
 
     def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
         """Return the state of these producer ids at every coordinator.

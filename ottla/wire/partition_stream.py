@@ -3,6 +3,8 @@
 The next answer is on its way while the caller reads the last one. A leader that moves is looked up again, and a broker
 that throttles is waited for (KIP-219). With a rack, the leader names the replica to read from (KIP-392), for as long as
 a Java consumer uses it. An empty answer is not the end of the records: a broker over its quota names no topic.
+
+A stream up to a stable offset asks for committed records: the broker then names the aborted transactions, too.
 """
 
 import time
@@ -55,9 +57,20 @@ class RecordsUnreadable(OSError):
 
 
 class PartitionStream:
-    """Reads one partition forward. What `read` returned is valid until the next call."""
+    """Reads one partition forward. What `read` returned is valid until the next call.
 
-    def __init__(self, address: KafkaAddress, cluster: Cluster, topic: str, topic_id: bytes, partition: int) -> None:
+    `stable_end`: an offset up to which all transactions have ended; with it, `aborted` has those of the last answer.
+    """
+
+    def __init__(
+        self,
+        address: KafkaAddress,
+        cluster: Cluster,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        stable_end: int | None = None,
+    ) -> None:
         self._address = address
         connections = connections_to(address)
         self._rate, self._rack = connections.rate, connections.rack
@@ -68,6 +81,9 @@ class PartitionStream:
         self._replicas: Mapping[int, Address] = {}
         self._is_replica = False
         self._find_replica_at_s = self._leave_replica_at_s = 0.0
+        self._stable_end = stable_end
+        self._isolation = wire.READ_UNCOMMITTED if stable_end is None else wire.READ_COMMITTED
+        self.aborted: tuple[tuple[int, int], ...] = ()
         self._pending: int | None = None  # the offset of the request whose answer is on its way
         self._memory = bytearray()
 
@@ -89,12 +105,15 @@ class PartitionStream:
                     max_bytes=FETCH_BYTES,
                     max_wait_ms=MAX_WAIT_MS,
                     rack=self._rack if time.monotonic() >= self._find_replica_at_s else "",
+                    isolation=self._isolation,
                 )
                 connection.post(message, version)
                 self._pending = offset
 
     def read(self, offset: int) -> memoryview:
         """Return the records from `offset` on, at least one batch. The first may begin below it, the last may be cut.
+
+        Nothing is returned if compaction has left no batch from there up to the stable offset.
 
         Raises Unanswered without an answer for `timeout_s`, RecordsGone, RecordsUnreadable.
         """
@@ -106,7 +125,8 @@ class PartitionStream:
                 reason = str(error)
                 self._leave()
             else:
-                if answer.records_end > answer.records_start:
+                self.aborted = answer.aborted
+                if answer.records_end > answer.records_start or self._is_compacted(answer):
                     return frame[answer.records_start : answer.records_end]
                 if not answer.error and self._follow(answer.preferred_replica):
                     continue
@@ -162,7 +182,12 @@ class PartitionStream:
         with self._cluster.connect(self._broker) as connection:
             frame, version = connection.receive_frame(self._room)
             self._rate.spend(len(frame))
-            return read_fetch_response(frame, version), frame
+            return read_fetch_response(frame, version, self._isolation), frame
+
+    def _is_compacted(self, answer: Fetched) -> bool:
+        """Return whether an empty answer means that there is no batch up to the stable offset."""
+        is_answered = answer.is_named and not answer.error and answer.preferred_replica < 0
+        return self._stable_end is not None and is_answered and answer.stable_offset >= self._stable_end
 
     def _room(self, size_bytes: int) -> memoryview:
         if size_bytes > LARGEST_ANSWER_BYTES:
@@ -203,9 +228,18 @@ class PartitionStream:
 
 
 @contextmanager
-def open_stream(address: KafkaAddress, topic: str, topic_id: bytes, partition: int) -> Iterator[PartitionStream]:
-    """Yield a stream of one partition, over a connection that other streams use before and after it."""
-    with connections_to(address).borrow() as cluster:
-        stream = PartitionStream(address, cluster, topic, topic_id, partition)
+def open_stream(
+    address: KafkaAddress, topic: str, topic_id: bytes, partition: int, stable_end: int | None = None
+) -> Iterator[PartitionStream]:
+    """Yield a stream of one partition, over a connection that other streams use before and after it.
+
+    Raises Unanswered, also for properties that this machine lacks.
+    """
+    try:
+        connections = connections_to(address)
+    except ValueError as error:
+        raise Unanswered(f"{address}: {error}") from None
+    with connections.borrow() as cluster:
+        stream = PartitionStream(address, cluster, topic, topic_id, partition, stable_end)
         yield stream
         stream.close()

@@ -84,15 +84,14 @@ class FetchStub(threading.Thread):
         if fields is None:
             return response(throttle_time_ms=1, error_code=0, session_id=0, responses=[], node_endpoints=[])
         row = {
-            "error_code": 0,
+            "aborted_transactions": None,
             "preferred_read_replica": -1,
+            "error_code": 0,
             "high_watermark": 2**40,
             "last_stable_offset": 2**40,
             "log_start_offset": 0,
         } | fields
-        data = response.FetchableTopicResponse.PartitionData(
-            partition_index=0, aborted_transactions=None, **{"records": b""} | row
-        )
+        data = response.FetchableTopicResponse.PartitionData(partition_index=0, **{"records": b""} | row)
         topic = response.FetchableTopicResponse(topic_id=self.topic_id, partitions=[data])
         return response(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic], node_endpoints=[])
 

@@ -2,10 +2,12 @@
 
 import pytest
 
-from ottla.protocol.batch import build_batch
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch, build_marker
 from ottla.protocol.batch_header import HEADER_SIZE, seal
 from ottla.protocol.errors import ErrorCode
-from ottla.scan import headers
+from ottla.protocol.requests import codec
+from ottla.scan import headers, windows
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.windows import OffsetWindow, WindowReader
 from ottla.wire import Unanswered, partition_stream
@@ -326,3 +328,97 @@ def test_a_leader_that_never_answers_with_records_is_left(in_rack):
         pytest.raises(Unanswered, match="no answer has the records from offset 0 on"),
     ):
         read(leader, properties=in_rack, timeout_s=0.05)
+
+
+def chunks_of(stub, window):
+    """Return copies of the rows and of the aborted transactions of each chunk."""
+    reader = WindowReader(DamageLog(REPORT), check_crc=True)
+    return [(chunk.rows.copy(), chunk.aborted) for chunk in reader.chunks(window)]
+
+
+def window_of(stub, end=END, **fields):
+    address = KafkaAddress((("127.0.0.1", stub.port),), timeout_s=20.0)
+    return OffsetWindow(address, TOPIC, TOPIC_ID.bytes, 0, 0, end, **fields)
+
+
+@pytest.mark.parametrize("target_bytes", [1, 7, 999])
+def test_parts_of_a_window_have_each_batch_once(target_bytes):
+    rows = batches_of()
+    with FetchStub(serve(rows)) as stub:
+        parts = window_of(stub, size_bytes=2 * END).cut(target_bytes)
+        found = [(int(row[headers.BASE_OFFSET])) for part in parts for some, _ in chunks_of(stub, part) for row in some]
+    assert len(parts) == min(max(round(2 * END / target_bytes), 1), END)
+    assert sum(part.end_offset - part.first_offset for part in parts) == END
+    assert found == list(rows)
+
+
+def test_an_empty_window_has_no_parts():
+    window = OffsetWindow(KafkaAddress((("127.0.0.1", 1),)), TOPIC, TOPIC_ID.bytes, 0, 5, 9, 1000)
+    assert window.narrow(9, 20).cut(1) == []
+    assert window.narrow(7, 20).size_bytes == 500
+
+
+def transactions_of(count, producer_id=9):
+    """Return {base offset: bytes}: transactions of one producer, a batch and a marker each; the odd ones aborted."""
+    rows = {}
+    for number in range(count):
+        data = build_batch(
+            [(b"k", b"v")], timestamp_ms=1, producer_id=producer_id, producer_epoch=0, transactional=True
+        )
+        marker = build_marker(producer_id, 0, 0, number % 2 == 0, 1)
+        for offset, content in ((2 * number, data), (2 * number + 1, marker)):
+            batch = bytearray(content)
+            batch[:8] = offset.to_bytes(8, "big")
+            rows[offset] = bytes(batch)
+    return rows
+
+
+def serve_transactions(rows, aborted, end):
+    listed = codec.response_class(ApiKey.FETCH).FetchableTopicResponse.PartitionData.AbortedTransaction
+
+    def answer(offset):
+        content = b"".join(batch for base, batch in rows.items() if base >= offset)
+        named = [listed(producer_id=producer_id, first_offset=first) for producer_id, first in aborted]
+        return {"records": content, "aborted_transactions": named, "last_stable_offset": end}
+
+    return answer
+
+
+def test_aborted_transactions_of_one_producer_end_at_their_own_markers(monkeypatch):
+    monkeypatch.setattr(windows, "ROWS_PER_CHUNK", 3)
+    rows = transactions_of(6)
+    aborted = [(9, first) for first in (10, 2, 6)]
+    with FetchStub(serve_transactions(rows, aborted, 12)) as stub:
+        found = chunks_of(stub, window_of(stub, end=12, is_committed=True))
+    assert [len(some) for some, _ in found] == [3, 3, 3, 3]
+    hidden = {
+        int(row[headers.BASE_OFFSET])
+        for some, ranges in found
+        for row in some
+        for producer_id, first, marker in ranges
+        if producer_id == row[headers.PRODUCER_ID] and first <= row[headers.BASE_OFFSET] < marker
+    }
+    assert hidden == {2, 6, 10}
+
+
+def test_a_window_ends_where_compaction_left_no_batch_below_the_stable_offset():
+    rows = transactions_of(2)
+    with FetchStub(serve_transactions(rows, [], 50)) as stub:
+        found = chunks_of(stub, window_of(stub, end=50, is_committed=True))
+        assert [int(row[headers.BASE_OFFSET]) for some, _ in found for row in some] == [0, 1, 2, 3]
+        assert stub.asked[-1] == 4
+
+
+def test_an_empty_answer_that_names_another_replica_is_not_the_end():
+    rows = transactions_of(2)
+    whole = serve_transactions(rows, [], 4)
+    answers = []
+
+    def answer(offset):
+        answers.append(offset)
+        nothing = {"records": b"", "preferred_read_replica": 2, "last_stable_offset": 4}
+        return nothing if len(answers) == 1 else whole(offset)
+
+    with FetchStub(answer) as stub:
+        found = chunks_of(stub, window_of(stub, end=4, is_committed=True))
+    assert sum(len(some) for some, _ in found) == 4

@@ -7,6 +7,11 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 import pyarrow.dataset as ds
 
 from ottla.spark_jobs import export
+from ottla.testkit.corpus.case import files_of
+from ottla.testkit.corpus.case_run import BEGIN_MS
+from ottla.testkit.corpus.catalogue import CASES
+from tests.corpus import KEEPING, write_files
+from tests.thread_broker import ThreadBroker
 
 
 def read_export(path):
@@ -96,3 +101,34 @@ def test_topics_that_match_nothing_are_not_exported_as_no_records(write_log, tmp
     assert export.main([str(write_log.root), str(tmp_path / "out"), "--topics", "ledgre"]) == 2
     assert "no topic matches ledgre" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_cluster_is_exported_as_its_files_are(tmp_path, isolation):
+    case = next(case for case in CASES if case.name == "interleaved-transactions")
+    root = write_files(files_of(case), tmp_path) / "data"
+    arguments = ["--isolation-level", isolation, "--run-on", "here"]
+    assert export.main([str(root), str(tmp_path / "files"), *arguments]) == 0
+    with ThreadBroker(root, now_ms=BEGIN_MS, **KEEPING) as broker:
+        assert export.main([f"kafka://{broker.bootstrap}", str(tmp_path / "wire"), *arguments]) == 0
+    wire, files = ([row | {"segment": None} for row in read_export(tmp_path / name)] for name in ("wire", "files"))
+    assert wire
+    assert wire == files
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["kafka://127.0.0.1:1"], "ottla export: kafka://127.0.0.1:1: 127.0.0.1:1: nothing listens there"),
+        (["kafka://127.0.0.1:1", "--command-config", "/no/such/file"], "/no/such/file"),
+        (["kafka://user:secret@127.0.0.1:1"], "an address has no user, secret or option; --command-config FILE has"),
+        (["/tmp", "--command-config", "/no/such/file"], "--command-config FILE is for clusters"),
+    ],
+)
+def test_a_cluster_that_cannot_be_exported_is_one_line_and_exit_2(tmp_path, capsys, arguments, error):
+    place, *options = arguments
+    assert export.main([place, str(tmp_path / "out"), *options, "--run-on", "here"]) == 2
+    written = capsys.readouterr().err
+    assert error in written
+    assert "secret@" not in written
+    assert len(written.splitlines()) == 1

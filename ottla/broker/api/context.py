@@ -77,6 +77,8 @@ class Broker:
     mechanisms: Mapping[str, Logins] = field(init=False, default_factory=dict)
     """The SASL mechanisms of each listener with SASL, by the listener's name."""
     quotas: QuotaManagers = field(init=False)
+    thaw: "Callable[[], bool]" = field(init=False, default=lambda: False)
+    """Ends the frozen state of `ottla serve --as-pulled`. Returns False if the broker is not frozen."""
 
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
         self.memory = Memory(self.turns, memory_bytes)

@@ -78,9 +78,17 @@ class GroupCoordinator:
         self.complete_transaction = self._manager.complete_transaction
         cluster.on_topic_deleted.append(lambda topic: self._deleted_topics.forget_topic(topic.name))
 
-    def open(self) -> None:
-        """Load the groups in the background, over as many turns as it takes."""
+    def open(self, *, frozen: bool = False) -> None:
+        """Load the groups in the background, over as many turns as it takes.
+
+        With `frozen`, no committed offset expires until `start_expiration`.
+        """
         self._manager.start()
+        if not frozen:
+            self.start_expiration()
+
+    def start_expiration(self) -> None:
+        """Let committed offsets expire."""
         self._cleaning.start()
 
     def stop(self) -> None:

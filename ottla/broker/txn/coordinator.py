@@ -63,9 +63,20 @@ class TransactionCoordinator:
 
     # ---- life cycle
 
-    def start(self) -> None:
-        """Replay the logs (in turns, the first part at once), finish prepared transactions, start the timers."""
+    def start(self, *, frozen: bool = False) -> None:
+        """Replay the logs (in turns, the first part at once), finish prepared transactions, start the timers.
+
+        With `frozen`, no transaction is finished or aborted and no id expires until `unfreeze`.
+        """
+        if frozen:
+            self.states.hold_markers()
         self.states.start()
+        if not frozen:
+            self._housekeeping.start()
+
+    def unfreeze(self) -> None:
+        """Finish prepared transactions and start the timers, after a start with `frozen`."""
+        self.states.release_markers()
         self._housekeeping.start()
 
     def stop(self) -> None:

@@ -135,6 +135,7 @@ class MarkerFanout:
         self._backing_off: dict[Completion, Timer] = {}
         self._scheduled = False
         self._stopped = False
+        self._held = False
 
     def begin(self, completion: Completion) -> None:
         """Write the markers after the other work of this turn (the reply), or after the delay."""
@@ -147,7 +148,18 @@ class MarkerFanout:
         if self._stopped:
             return
         self._queue.append(completion)
-        if not self._scheduled:
+        if not self._scheduled and not self._held:
+            self._scheduled = True
+            self._turns.later(self._run)
+
+    def hold(self) -> None:
+        """Write no markers until `release`. Called before the first transaction."""
+        self._held = True
+
+    def release(self) -> None:
+        """Write the markers that were held back."""
+        self._held = False
+        if self._queue and not self._scheduled:
             self._scheduled = True
             self._turns.later(self._run)
 

@@ -79,6 +79,14 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         super().stop()
         self._fanout.stop()
 
+    def hold_markers(self) -> None:
+        """Finish no prepared transaction until `release_markers`. Called before `start`."""
+        self._fanout.hold()
+
+    def release_markers(self) -> None:
+        """Finish the prepared transactions that were held back."""
+        self._fanout.release()
+
     def retry_markers(self) -> None:
         """Write markers that are in back-off now, because the cause has ended."""
         self._fanout.retry_now()

@@ -64,6 +64,18 @@ def status(**where: Any) -> None:
     run(**where, work=work)
 
 
+@ctl.command()
+@add_admin_options
+def thaw(**where: Any) -> None:
+    """End the frozen state of a broker that was started with --as-pulled."""
+
+    def work(port: "Port", output: Output) -> None:
+        port.post("/v1/thaw")
+        output.line("result", "The broker has thawed: transactions end, and records are deleted and compacted.")
+
+    run(**where, work=work)
+
+
 def _clock(call: Callable[["Port"], Any], where: dict[str, Any]) -> None:
     from ottla.cli.ctl.show import show_clock
 

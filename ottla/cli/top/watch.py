@@ -29,7 +29,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
 from ottla.wire import Unanswered
 from ottla.wire.brokers import Address
-from ottla.wire.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader, chunks
+from ottla.wire.cluster import GROUPS_AT_ONCE, READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader, chunks
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import PLAINTEXT, SecurityOptions, error_name
 
@@ -37,12 +37,8 @@ MOST_TRANSACTIONS: Final = 500
 MOST_PARTITIONS: Final = 2_000
 MOST_HELD_BACK: Final = 200
 MOST_GROUPS: Final = 100
-MOST_GROUPS_AT_ONCE: Final = 20
 OLDER_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
 """Minimum ages to request, one after the other, until the number of open transactions is small enough."""
-_BATCHED: Final = 8
-_NAMED: Final = 9
-"""Versions of OffsetFetch: the first that takes several groups, and the last that names topics."""
 
 _CONSUMER: Final = "consumer"
 """Type of a group of the consumer protocol."""
@@ -266,7 +262,7 @@ class Watch(Cluster):
         ids = [group.group_id for group in groups if group.type.casefold() == _CONSUMER]
         request = codec.request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)
         try:
-            for some in chunks(ids, MOST_GROUPS_AT_ONCE):
+            for some in chunks(ids, GROUPS_AT_ONCE):
                 for row in self.ask(address, request(group_ids=some)).groups:
                     if row.group_id in described:
                         described[row.group_id] = _with_epoch(described[row.group_id], row, gaps)
@@ -275,19 +271,10 @@ class Watch(Cluster):
         return [*described.values()]
 
     def _offsets_of(self, address: Address, groups: Sequence[ListedGroup]) -> Iterator[_Committed]:
-        request = codec.request_class(ApiKey.OFFSET_FETCH)
-        served = self._serves(address, ApiKey.OFFSET_FETCH) if groups else 0
-        if served < _BATCHED:
-            for group in groups:
-                reply = self.ask(address, request(group_id=group.group_id, topics=None))
-                yield group, _offsets(reply.topics)
-            return
         by_id = {group.group_id: group for group in groups}
-        for some in chunks(groups, MOST_GROUPS_AT_ONCE):
-            named = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
-            for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
-                if not row.error_code and row.group_id in by_id:
-                    yield by_id[row.group_id], _offsets(row.topics)
+        for group_id, error, topics in self.fetch_offsets(address, list(by_id)):
+            if not error:
+                yield by_id[group_id], _offsets(topics)
 
     def _remember_lagging(self, groups: Sequence[GroupLag]) -> None:
         worst = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)

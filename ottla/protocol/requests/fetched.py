@@ -1,7 +1,8 @@
 """Fetch requests and responses of one partition, whose records stay where they were received. pure
 
 `codec` reads any Fetch response, and copies its records. Here only the fields before them are read, so that a reader of
-whole logs pays for each byte once. With `read_uncommitted` no field before the records grows with the log.
+whole logs pays for each byte once. Only with `read_committed` a field before
+the records grows with the log: the aborted transactions.
 """
 
 from functools import partial
@@ -21,17 +22,21 @@ _LOG_START: Final = 5
 _SESSIONS: Final = 7
 _PREFERRED_REPLICA: Final = 11
 _FLEXIBLE: Final = 12
-# A response has at most this many bytes before its records: the numbers, one topic name, tagged fields.
+# A response has at most this many bytes before its records: the numbers, one topic name, tagged fields, and the aborted
+# transactions of its records.
 _HEAD_BYTES: Final = 64 * 1024
+_COMMITTED_HEAD_BYTES: Final = 16 * 1024 * 1024
 _ABORTED_BYTES: Final = 16
 READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
 
 
 class Fetched(NamedTuple):
     """The answer for one partition. Its records are `frame[records_start:records_end]`.
 
     `is_named`: whether the answer has the partition: a broker over its quota leaves it out. `preferred_replica`: the
-    broker to read from instead, -1 for this one (KIP-392).
+    broker to read from instead, -1 for this one (KIP-392). `aborted`: (producer id, first offset) of the aborted
+    transactions with records in the answer, if the request asked for committed records.
     """
 
     error: int
@@ -41,13 +46,27 @@ class Fetched(NamedTuple):
     log_start: int = -1
     records_start: int = 0
     records_end: int = 0
+    stable_offset: int = -1
     preferred_replica: int = -1
+    aborted: tuple[tuple[int, int], ...] = ()
 
 
 def fetch_request(
-    topic: str, topic_id: Any, partition: int, offset: int, version: int, *, max_bytes: int, max_wait_ms: int, rack: str
+    topic: str,
+    topic_id: Any,
+    partition: int,
+    offset: int,
+    version: int,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    rack: str,
+    isolation: int = READ_UNCOMMITTED,
 ) -> Any:
-    """Return a Fetch request for the records of one partition from `offset` on, aborted ones too."""
+    """Return a Fetch request for the records of one partition from `offset` on, aborted ones too.
+
+    With READ_COMMITTED they end at the last stable offset, and the answer names the aborted transactions.
+    """
     request = codec.request_class(ApiKey.FETCH)
     row = request.FetchTopic.FetchPartition(
         partition=partition,
@@ -63,7 +82,7 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
-        isolation_level=READ_UNCOMMITTED,
+        isolation_level=isolation,
         session_id=0,
         session_epoch=-1,
         topics=[request.FetchTopic(**name, partitions=[row])],
@@ -72,9 +91,10 @@ def fetch_request(
     )
 
 
-def read_fetch_response(frame: memoryview, version: int) -> Fetched:
+def read_fetch_response(frame: memoryview, version: int, isolation: int = READ_UNCOMMITTED) -> Fetched:
     """Read the answer to a request for one partition: a frame without its size. Raises ProtocolError."""
-    reader = Reader(frame[:_HEAD_BYTES], 4, flexible=version >= _FLEXIBLE)
+    head_bytes = _COMMITTED_HEAD_BYTES if isolation == READ_COMMITTED else _HEAD_BYTES
+    reader = Reader(frame[:head_bytes], 4, flexible=version >= _FLEXIBLE)
     reader.tags()
     throttle_ms = reader.int32()
     error = int(ErrorCode.NONE)
@@ -91,20 +111,22 @@ def read_fetch_response(frame: memoryview, version: int) -> Fetched:
         return Fetched(error, throttle_ms)
     reader.int32()
     error, high_watermark = reader.int16(), reader.int64()
-    reader.int64()
+    stable_offset = reader.int64()
     log_start = reader.int64() if version >= _LOG_START else -1
-    reader.nullable_array(partial(_skip_aborted_transaction, reader), _ABORTED_BYTES)  # empty, unless a broker errs
+    aborted = reader.nullable_array(partial(_read_aborted_transaction, reader), _ABORTED_BYTES) or ()
     preferred = reader.int32() if version >= _PREFERRED_REPLICA else -1
     size = max(reader.count(), 0)
     end = reader.position + size
     if end > len(frame):
         raise ProtocolError(f"records cut short: {size} bytes in a response of {len(frame)}")
-    return Fetched(error, throttle_ms, True, high_watermark, log_start, reader.position, end, preferred)
+    start = reader.position
+    return Fetched(error, throttle_ms, True, high_watermark, log_start, start, end, stable_offset, preferred, aborted)
 
 
-def _skip_aborted_transaction(reader: Reader) -> None:
-    reader.raw(_ABORTED_BYTES)
+def _read_aborted_transaction(reader: Reader) -> tuple[int, int]:
+    found = reader.int64(), reader.int64()
     reader.tags()
+    return found
 
 
 def _is_one(reader: Reader, what: str) -> bool:

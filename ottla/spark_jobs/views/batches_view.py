@@ -23,8 +23,9 @@ from ottla.spark_jobs.views.query_tasks import RangeTask
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ottla.scan.chunks import Chunk, SegmentPiece
+    from ottla.scan.chunks import Chunk
     from ottla.scan.compiled.kernels import Longs
+    from ottla.scan.pieces import Piece
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # `ControlRecordType`, by number.
@@ -51,20 +52,20 @@ class BatchReader(ViewReader):
 
     def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:
         from ottla.scan import headers
-        from ottla.scan.chunks import SegmentReader
+        from ottla.scan.pieces import PieceReader
         from ottla.scan.records import read_by_the_walk
 
         schema = self.arrow_schema()
         log = DamageLog(self.options.on_damage)
-        reader = SegmentReader(log, check_crc=False)
+        reader = PieceReader(log, check_crc=False)
         for planned in task.ranges:
             part = planned.part
             read_filter = planned.read_filter._replace(
                 first_offset=max(planned.read_filter.first_offset, part.log_start)
             )
             next_offset = 0
-            reader.expect(part.segment_pieces)
-            for piece in part.segment_pieces:
+            reader.expect(part.pieces)
+            for piece in part.pieces:
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
                     rows = read_filter.rows(chunk.rows)
@@ -79,11 +80,14 @@ class BatchReader(ViewReader):
 class _Columns:
     """The columns of some rows of a chunk, as numpy or Arrow arrays."""
 
-    def __init__(self, planned: PlannedRange, piece: "SegmentPiece", chunk: "Chunk", rows: "Longs") -> None:
+    def __init__(self, planned: PlannedRange, piece: "Piece", chunk: "Chunk", rows: "Longs") -> None:
         from ottla.scan import headers
 
         part = planned.part
-        self._place: dict[str, Any] = {"topic": part.topic, "partition": part.number, "segment": piece.base_offset}
+        self._place: dict[str, Any] = {"topic": part.topic, "partition": part.number, "segment": piece.segment}
+        if piece.segment is None:
+            self._place["position"] = None
+        self._aborted = chunk.aborted
         self._start = chunk.file_position
         self._rows = rows
         self._planned = planned
@@ -165,7 +169,8 @@ class _Columns:
         visible, opened = self._planned.visible, self._planned.opened
         assert visible is not None
         found = np.empty(len(self._rows), dtype=np.int64)
-        mark_fates(self._rows, visible.aborted, np.array(opened, dtype=np.int64).reshape(-1, 2), found)
+        aborted = visible.aborted if self._aborted is None else self._aborted
+        mark_fates(self._rows, aborted, np.array(opened, dtype=np.int64).reshape(-1, 2), found)
         return _words(FATES, found)
 
 

@@ -1,4 +1,7 @@
-"""View `damage`: the parts of segments that cannot be read. Every header and CRC is checked. shell"""
+"""View `damage`: the parts of segments that cannot be read. Every header and CRC is checked. shell
+
+Of a cluster, the positions are offsets, and the file is the address of the partition.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,13 +26,13 @@ class DamageReader(ViewReader):
 
     def _rows(self, task: RangeTask) -> Iterator[dict[str, Any]]:
         from ottla.scan import headers
-        from ottla.scan.chunks import SegmentReader
+        from ottla.scan.pieces import PieceReader
 
         for part, *_ in task.ranges:
             log = DamageLog(REPORT)
-            reader = SegmentReader(log, check_crc=True)
+            reader = PieceReader(log, check_crc=True)
             next_offset = 0
-            for piece in part.segment_pieces:
+            for piece in part.pieces:
                 log.found.clear()
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
@@ -37,7 +40,7 @@ class DamageReader(ViewReader):
                     yield {
                         "topic": part.topic,
                         "partition": part.number,
-                        "segment": piece.base_offset,
+                        "segment": piece.segment,
                         "file": damage.path,
                         "position": damage.position,
                         "end": damage.end_position,

@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.audit.selection import BadArgument, selection_of
@@ -47,6 +48,7 @@ class FindingsReader(ViewReader):
 
         try:
             selection = selection_of(self.options.paths, self.options.audited)
-            return request_of(selection, time.time_ns() // 1_000_000)
+            config = replace(selection, command_config=self.options.command_config)
+            return request_of(config, time.time_ns() // 1_000_000)
         except BadArgument as error:
             raise OptionError(f"the view {self.view} takes the options of ottla audit; {error}") from None

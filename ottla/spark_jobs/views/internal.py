@@ -14,7 +14,9 @@ from ottla.protocol.internal_topics.transaction_records import (
 )
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, REMEDY, DamagedSegment, DamageLog
-from ottla.scan.listing import PartitionLog, list_partitions, select_topics
+from ottla.scan.listing import PartitionLog
+from ottla.spark_jobs.options import Options
+from ottla.spark_jobs.views.directories import in_order, partitions_of
 from ottla.spark_jobs.views.planning import log_damage
 
 TRANSACTION_STATE = "__transaction_state"
@@ -26,7 +28,7 @@ _log = logging.getLogger("ottla.spark_jobs")
 class StoredRecord(NamedTuple):
     """A record of an internal topic. Times in microseconds."""
 
-    segment: int
+    segment: int | None
     offset: int
     timestamp: int
     producer_id: int
@@ -96,13 +98,14 @@ def transaction_states(
             handle_damage(error, log, record.offset, on_damage)
 
 
-def transactional_ids(directories: tuple[str, ...], on_damage: str) -> dict[int, str]:
+def transactional_ids(options: Options) -> dict[int, str]:
     """Map producer ids to transactional ids, by the records of `__transaction_state`; empty without it.
 
     The result is cached while the files stay the same: a worker runs many tasks.
     """
-    logs = [log for directory in directories for log in select_topics(list_partitions(directory), (TRANSACTION_STATE,))]
-    return _ids_of(tuple(logs), on_damage)
+    everything = options._replace(partitions=None, view=schemas.PARTITIONS)  # a copy gives the same names
+    logs = in_order(partitions_of(everything, (TRANSACTION_STATE,), warn=False))
+    return _ids_of(tuple(logs), options.on_damage)
 
 
 @functools.lru_cache(maxsize=1)

@@ -9,12 +9,15 @@ from ottla.scan.listing import read_checkpoint
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.planning import fates_of, plan_partitions
 from ottla.spark_jobs.views.query_tasks import PartitionTask
+from ottla.wire import is_kafka_address
 
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
 
 # Columns that need no fates, and columns that need no count of every batch.
 _LISTED = {"topic", "partition", "segment", "path", "segments", "size", "logStart", "highWatermark"}
+# Columns that brokers answer.
+_ANSWERED = {"logEnd", "lastStableOffset"}
 _INDEXED = _LISTED | {"logEnd", "lastStableOffset", "openTransactions"}
 
 
@@ -34,7 +37,8 @@ class PartitionReader(ViewReader):
         watermarks = {}
         if "highWatermark" in names:
             for directory in {storage.parent(log.path) for log in task.logs}:
-                watermarks[directory] = read_checkpoint(storage.join(directory, HIGH_WATERMARKS))
+                if not is_kafka_address(directory):
+                    watermarks[directory] = read_checkpoint(storage.join(directory, HIGH_WATERMARKS))
         for log in task.logs:
             known = watermarks.get(storage.parent(log.path), {})
             row = {
@@ -47,7 +51,14 @@ class PartitionReader(ViewReader):
                 "logStart": log.log_start,
                 "highWatermark": known.get((log.topic, log.partition)),
             }
-            if not names <= _LISTED:
+            answered = set() if log.window is None else _ANSWERED
+            if log.window is not None:
+                row |= {
+                    "logEnd": log.window.end_offset,
+                    "highWatermark": log.window.end_offset,
+                    "lastStableOffset": log.window.stable_offset,
+                }
+            if not names <= _LISTED | answered:
                 (fates,) = fates_of([log], self.options, counted=not names <= _INDEXED)
                 row |= _of_fates(fates)
             yield row

@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +25,7 @@ from ottla.spark_jobs.views.deferred_fates import TASKS_OF_A_WALK, are_for_tasks
 from ottla.spark_jobs.views.directories import in_order, partitions_of
 from ottla.spark_jobs.views.planned_range import PlannedRange
 from ottla.spark_jobs.views.query_tasks import PartitionTask, RangeTask, WalkTask
+from ottla.wire import is_kafka_address
 
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
@@ -52,7 +54,7 @@ def selected_logs(options: Options, bounds: Bounds, topic: str = "", *, warn: bo
     logs = in_order(found)
     check_places(options, {(log.topic, log.partition) for log in logs})
     _check_starts(options, logs)
-    if options.fetch_isolation == HIGH_WATERMARK:
+    if options.fetch_isolation == HIGH_WATERMARK and not is_kafka_address(options.paths[0]):  # brokers send no more
         check_worker()
         for directory, some in found.items():
             allowed = [log for log in some if bounds.allows(log.topic, log.partition)]
@@ -94,7 +96,10 @@ def filter_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilte
 
 
 def narrowed_log(log: PartitionLog, filters: "ReadFilter", bounds: Bounds) -> PartitionLog:
-    """Return `log` with only the segments that can have matching records."""
+    """Return `log` with only the segments, or the part of its window, that can have matching records."""
+    if log.window is not None:
+        end = 0 if filters.producer_ids == () else filters.end_offset
+        return log._replace(window=log.window.narrow(filters.first_offset, end))
     if filters.producer_ids == () or filters.first_offset >= filters.end_offset:
         return log._replace(segments=())
     kept = [
@@ -116,6 +121,11 @@ def plan_ranges(
     """
     logs = selected_logs(options, bounds)
     filters, narrowed = _plan_filters(logs, options, bounds)
+    if is_kafka_address(options.paths[0]):
+        from ottla.spark_jobs.views.windows import plan_windows  # and the connection, which directories do not need
+
+        find = partial(fates_of, options=options) if with_fates else None
+        return plan_windows(options, logs, narrowed, filters, find, to_log_end=to_log_end)
     needed = [index for index, log in enumerate(narrowed) if log.segments]
     by_tasks = with_fates and are_for_tasks([logs[index] for index in needed], options)
     fates: dict[int, PartitionFates] = {}
@@ -194,7 +204,7 @@ def plan_walks(options: Options, bounds: Bounds) -> list[WalkTask]:
 
     logs = selected_logs(options, bounds)
     ranges = [SnapshotRange(log) for log in logs]
-    if options.on_damage == FAIL and not options.verify:
+    if options.on_damage == FAIL and not options.verify and not is_kafka_address(options.paths[0]):
         paths = [storage.join(storage_path(directory), CLEANER_OFFSETS) for directory in options.paths]
         cleaned = {place for path in paths for place in read_checkpoint(path)}
         ranges = []

@@ -36,7 +36,7 @@ class ProducerReader(ViewReader):
 
         schema = self.arrow_schema()
         damage = DamageLog(self.options.on_damage)
-        names = transactional_ids(self.options.paths, self.options.on_damage) if self.wants("transactionalId") else {}
+        names = transactional_ids(self.options) if self.wants("transactionalId") else {}
         for log in task.logs:
             rows = self._rows(log, damage)
             if not len(rows):
@@ -62,7 +62,7 @@ class ProducerReader(ViewReader):
         from ottla.scan.indexed_fates import leaving_from_indexes
         from ottla.scan.snapshot_ranges import PartitionWalk
 
-        if not self.options.verify and damage.mode == FAIL:
+        if not self.options.verify and damage.mode == FAIL and log.window is None:
             leaving = leaving_from_indexes(log, on_damage=damage.mode)
             if leaving is not None:
                 return leaving.rows

@@ -38,7 +38,7 @@ class TransactionReader(ViewReader):
         damage = DamageLog(self.options.on_damage)
         names = {}
         if self.wants("transactionalId"):
-            names = transactional_ids(self.options.paths, self.options.on_damage)
+            names = transactional_ids(self.options)
         for one in task.ranges:
             log = one.log
             place = Place(log.topic, log.partition, names)
@@ -46,7 +46,8 @@ class TransactionReader(ViewReader):
             for step in walked:
                 ended = step.ended[step.ended[:, events.ENDED_MARKER_OFFSET] >= log.log_start]
                 if len(ended):
-                    yield to_arrow(self.arrow_schema(), place, columns_of_ended_rows(ended))
+                    columns = columns_of_ended_rows(ended, of_files=log.window is None)
+                    yield to_arrow(self.arrow_schema(), place, columns)
             opened = walked.leaving.open_rows
             if len(opened) and one.following is None:
                 yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, one.load_partition())))

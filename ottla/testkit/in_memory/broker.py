@@ -27,7 +27,9 @@ class NoAnswer(Exception):
 class BrokerInMemory:
     """A broker from start to stop. `bugs` are unexpected exceptions."""
 
-    def __init__(self, disk: Disk, ports: PortCalls, schedule: Schedule, config: Config) -> None:
+    def __init__(
+        self, disk: Disk, ports: PortCalls, schedule: Schedule, config: Config, *, frozen: bool = False
+    ) -> None:
         """Raise the broker's error if it cannot start."""
         self.schedule = schedule
         self.bugs: list[Exception] = []
@@ -36,7 +38,7 @@ class BrokerInMemory:
         turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = turns.event
         self._turns = turns
-        self.assembly = Assembly(config, self.clock, disk, turns)
+        self.assembly = Assembly(config, self.clock, disk, turns, frozen=frozen)
 
     def partitions(self) -> list[Partition]:
         """All partitions. After a clean stop they are opened on demand."""

@@ -7,7 +7,14 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
-from ottla.protocol.requests.fetched import HIGHEST_VERSION, LOWEST_VERSION, NAMED_VERSION, Fetched, read_fetch_response
+from ottla.protocol.requests.fetched import (
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    NAMED_VERSION,
+    READ_COMMITTED,
+    Fetched,
+    read_fetch_response,
+)
 from ottla.protocol.requests.frames import response_header_size
 
 VERSIONS = range(LOWEST_VERSION, HIGHEST_VERSION + 1)
@@ -44,7 +51,7 @@ def test_the_records_are_found_where_they_are(version):
     found = read_fetch_response(frame, version)
     assert frame[found.records_start : found.records_end] == RECORDS
     log_start = 10 if version >= 5 else -1
-    assert found == Fetched(0, 7, True, 50, log_start, found.records_start, found.records_end)
+    assert found == Fetched(0, 7, True, 50, log_start, found.records_start, found.records_end, stable_offset=40)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -64,12 +71,13 @@ def test_an_error_of_the_whole_answer_is_read(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_list_of_aborted_transactions_is_passed_over(version):
+def test_the_aborted_transactions_are_read(version):
     aborted = codec.response_class(ApiKey.FETCH).FetchableTopicResponse.PartitionData.AbortedTransaction
     rows = [aborted(producer_id=1, first_offset=12), aborted(producer_id=2, first_offset=13)]
     frame = frame_of(version, topics_of(version, RECORDS, aborted=rows))
-    found = read_fetch_response(frame, version)
+    found = read_fetch_response(frame, version, READ_COMMITTED)
     assert frame[found.records_start : found.records_end] == RECORDS
+    assert found.aborted == ((1, 12), (2, 13))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

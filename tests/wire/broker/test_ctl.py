@@ -266,3 +266,14 @@ def test_the_port_for_kafka_clients_is_no_admin_port(broker):
     done = broker.ctl("status", "--admin", f"127.0.0.1:{broker.served.port}")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"ottla: no answer from http://127.0.0.1:{broker.served.port}: ")
+
+
+def test_a_frozen_broker_thaws_once(tmp_path, brokers):
+    frozen = Steered(tmp_path, "--as-pulled")
+    brokers.append(frozen)
+    done = frozen.ctl("thaw")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("The broker has thawed")
+    again = frozen.ctl("thaw")
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "this broker is not frozen" in again.stderr

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.cli.top.picture import ListedGroup
-from ottla.cli.top.watch import MOST_GROUPS_AT_ONCE, Watch
+from ottla.cli.top.watch import Watch
 from ottla.protocol.errors import ErrorCode
 from ottla.wire import Unanswered
+from ottla.wire.cluster import GROUPS_AT_ONCE
 
 ADDRESS = ("one", 9092)
 
@@ -41,10 +42,10 @@ def watch(monkeypatch):
 
 
 def test_groups_of_the_consumer_protocol_are_described_some_at_a_time(watch):
-    groups = [list_group(f"g{number}") for number in range(2 * MOST_GROUPS_AT_ONCE + 1)]
+    groups = [list_group(f"g{number}") for number in range(2 * GROUPS_AT_ONCE + 1)]
     gaps = []
     found = watch._with_epochs(ADDRESS, [list_group("old", "classic"), *groups], gaps)
-    assert [len(ids) for ids in watch.asked] == [MOST_GROUPS_AT_ONCE, MOST_GROUPS_AT_ONCE, 1]
+    assert [len(ids) for ids in watch.asked] == [GROUPS_AT_ONCE, GROUPS_AT_ONCE, 1]
     assert found == [
         list_group("old", "classic"),
         *(each._replace(state="Assigning", epoch=7, assignment_epoch=6) for each in groups),

@@ -1,0 +1,1 @@
+"""`ottla pull`: copy partitions of a cluster into a log directory."""

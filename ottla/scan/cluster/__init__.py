@@ -1,0 +1,1 @@
+"""The partitions of a cluster, whose records brokers send."""

@@ -1,0 +1,213 @@
+"""The copy of one partition from a broker whose answers are scripted."""
+
+import errno
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from ottla.broker.ports.disk import RealDisk, RealFile
+from ottla.cli.pull.partition import PartitionCopy, Refused, make_directory
+from ottla.protocol.errors import ErrorCode
+from ottla.scan.windows import OffsetWindow
+from ottla.wire import Unanswered, partition_stream
+from ottla.wire.address import KafkaAddress
+from tests.scan.fetch_stub import TOPIC, TOPIC_ID, FetchStub
+from tests.scan.test_windows import END, RECORDS_OF_A_BATCH, batches_of, serve
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr(partition_stream, "RETRY_S", 0.001)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / f"{TOPIC}-0"
+    make_directory(RealDisk(), str(path), TOPIC_ID.bytes)
+    return path
+
+
+def never():
+    raise AssertionError("the log start was asked for")
+
+
+def copy(
+    stub, folder, *, start=0, end=END, known_end=None, find_start=never, epoch_end=END, disk=None, segment_bytes=4000
+):
+    """Copy a window. Return the result, and the log starts that moved."""
+    address = KafkaAddress((("127.0.0.1", stub.port),), timeout_s=2.0)
+    moved = []
+    one = PartitionCopy(
+        disk or RealDisk(),
+        str(folder),
+        0,
+        find_start=find_start,
+        find_epoch_end=lambda epoch: epoch_end,
+        on_start=moved.append,
+        on_bytes=lambda size_bytes: None,
+        segment_bytes=segment_bytes,
+    )
+    return one.run(OffsetWindow(address, TOPIC, TOPIC_ID.bytes, 0, start, end), start, known_end), moved
+
+
+def content_of(folder):
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def test_segments_are_named_by_their_first_batch_and_end_below_their_limit(folder):
+    rows = batches_of()
+    with FetchStub(serve(rows)) as stub:
+        copied, _ = copy(stub, folder)
+    content = b"".join(rows.values())
+    assert (copied.start, copied.end, copied.batches, copied.size_bytes) == (0, END, len(rows), len(content))
+    assert content_of(folder) == content
+    segments = sorted(folder.glob("*.log"))
+    assert len(segments) > 2
+    for path in segments:
+        assert int.from_bytes(path.read_bytes()[:8], "big") == int(path.stem)
+        assert path.stat().st_size <= 4000
+
+
+def test_a_run_with_nothing_new_sends_no_request(folder):
+    with FetchStub(serve(batches_of())) as stub:
+        copy(stub, folder)
+        asked = len(stub.asked)
+        copied, _ = copy(stub, folder, known_end=END)
+        assert (copied.batches, len(stub.asked)) == (0, asked)
+
+
+def test_a_batch_that_begins_below_the_log_start_names_the_segment(folder):
+    with FetchStub(serve(batches_of())) as stub:
+        copied, _ = copy(stub, folder, start=7)
+    assert (copied.start, copied.end) == (7, END)
+    assert min(int(path.stem) for path in folder.glob("*.log")) == 6
+
+
+def test_records_that_are_deleted_while_they_are_read_move_the_log_start(folder):
+    rows = batches_of()
+    answer = serve(rows)
+
+    def deleting(offset):
+        return {"error_code": int(ErrorCode.OFFSET_OUT_OF_RANGE)} if 30 < offset < 90 else answer(offset)
+
+    with FetchStub(deleting) as stub:
+        copied, moved = copy(stub, folder, find_start=lambda: 90)
+    assert (copied.start, copied.end, moved) == (90, END, [90])
+    assert content_of(folder).endswith(b"".join(batch for base, batch in rows.items() if base >= 90))
+
+
+def test_a_log_start_that_does_not_move_is_no_loop(folder):
+    with FetchStub(lambda offset: {"error_code": int(ErrorCode.OFFSET_OUT_OF_RANGE)}) as stub:
+        with pytest.raises(Refused, match="were deleted while they were read"):
+            copy(stub, folder, find_start=lambda: 0)
+        assert len(stub.asked) == 1
+
+
+def test_a_source_that_ends_below_the_copy_is_refused(folder):
+    with FetchStub(serve(batches_of())) as stub:
+        copy(stub, folder)
+        with pytest.raises(Refused, match="the copy ends at offset 180, the source at 90: its log was cut"):
+            copy(stub, folder, end=90, known_end=END)
+
+
+@pytest.mark.parametrize(("epoch_end", "is_cut"), [(-1, False), (89, True), (90, False), (120, False)])
+def test_a_source_that_was_cut_and_has_grown_again_is_refused(epoch_end, is_cut, folder):
+    rows = {base: with_epoch(batch, 4) for base, batch in batches_of().items()}
+    with FetchStub(serve(rows)) as stub:
+        copy(stub, folder, end=90)
+        if not is_cut:
+            copied, _ = copy(stub, folder, known_end=90, epoch_end=epoch_end)
+            assert copied.end == END
+            return
+        with pytest.raises(Refused, match="in leader epoch 4, which ends at 89 at the source: its log was cut"):
+            copy(stub, folder, known_end=90, epoch_end=epoch_end)
+
+
+def with_epoch(batch, leader_epoch):
+    """Return the batch with another leader epoch, which its CRC does not cover."""
+    return batch[:12] + leader_epoch.to_bytes(4, "big", signed=True) + batch[16:]
+
+
+def test_a_batch_over_the_end_of_the_copy_is_refused_and_not_written(folder):
+    rows = batches_of()
+    with FetchStub(serve(rows)) as stub:
+        copy(stub, folder, end=90)
+    before = content_of(folder)
+    wide = bytearray(rows[87])
+    wide[:8] = (88).to_bytes(8, "big")
+    with (
+        FetchStub(lambda offset: {"records": bytes(wide)}) as stub,
+        pytest.raises(Refused, match="the copy ends at offset 90, and a batch of the source begins at 88"),
+    ):
+        copy(stub, folder, known_end=90)
+    assert content_of(folder) == before
+
+
+def test_damage_at_the_source_is_left_out_and_listed(folder):
+    rows = batches_of()
+    rows[30] = rows[30][:-1] + b"x"
+    with FetchStub(serve(rows)) as stub:
+        copied, _ = copy(stub, folder)
+    del rows[30]
+    assert content_of(folder) == b"".join(rows.values())
+    assert [text.partition(":")[0] for text in copied.damage] == ["offsets 30 to 32"]
+    assert (copied.end, copied.batches) == (END, len(rows))
+
+
+@pytest.mark.parametrize("noise", [b"\0" * 200, b"\xff" * 200, b"no batch" * 50, b"x"])
+def test_bytes_that_are_no_batches_are_never_written(folder, noise):
+    with FetchStub(lambda offset: {"records": noise}) as stub:
+        copied, _ = copy(stub, folder)
+    assert content_of(folder) == b""
+    assert copied.damage
+
+
+def test_a_broker_that_is_gone_leaves_whole_batches_and_the_next_run_continues(folder):
+    rows = batches_of()
+    answer = serve(rows)
+
+    def going(offset):
+        if offset < 60:
+            return answer(offset)
+        raise ConnectionError
+
+    with FetchStub(going) as stub, pytest.raises(Unanswered):
+        copy(stub, folder)
+    content = b"".join(rows.values())
+    assert content.startswith(content_of(folder)) and content_of(folder)
+    with FetchStub(answer) as stub:
+        copied, _ = copy(stub, folder)
+        assert min(stub.asked) == 60
+    assert content_of(folder) == content
+    assert copied.batches == len(rows) - 60 // RECORDS_OF_A_BATCH
+
+
+class FullDisk(RealDisk):
+    """A disk that takes `room` bytes of appends."""
+
+    __slots__ = ("room",)
+
+    def open(self, path, create=False):
+        return FullFile(path, create, self)
+
+
+class FullFile(RealFile):
+    def append(self, buffers):
+        self._disk.room -= sum(map(len, buffers))
+        if self._disk.room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device", self._path)
+        super().append(buffers)
+
+
+def test_a_full_disk_ends_the_copy_with_sound_files(folder):
+    rows = batches_of()
+    disk = FullDisk()
+    disk.room = 5000
+    with FetchStub(serve(rows)) as stub:
+        with pytest.raises(OSError, match="No space left on device"):
+            copy(stub, folder, disk=disk)
+        content = b"".join(rows.values())
+        assert content.startswith(content_of(folder)) and content_of(folder)
+        copy(stub, folder)
+    assert content_of(folder) == content
