@@ -1,6 +1,7 @@
 """The result of `--dry-run`, as text and as JSON. pure"""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,18 @@ def json_lines(found: "DryRun") -> str:
 
 
 def _partitions(found: "DryRun", width: int) -> Iterator[str]:
-    cells = [_HEADS, *map(_cells, found.listed)]
+    order = sorted(found.listed, key=lambda one: one.log.topic.startswith("__"))  # topics of users first
+    empty = Counter(one.log.topic for one in order if _is_empty(one))
+    rows = [_cells(one) for one in order if not _is_empty(one)]
+    rows += [(printable(topic), "", "", "", count(number, "empty partition")) for topic, number in empty.items()]
+    cells = [_HEADS, *rows]
     layout = lay_out(_HEADS, cells, _NUMERIC, width)
     for row in cells if len(cells) > 1 else ():
         yield from layout.lines(row)
+
+
+def _is_empty(one: "Listed") -> bool:
+    return not one.unread and one.log.least_end == one.log.log_start
 
 
 def _cells(one: "Listed") -> tuple[str, ...]:
@@ -66,7 +75,8 @@ def _estimate(found: "DryRun") -> str:
         if found.is_rate_assumed
         else f"{found.rate:,} bytes per second, the limit of --max-bytes-per-second"
     )
-    return f"{total}: about {duration(found.seconds * 1000)} at {basis}."
+    seconds = max(1, round(found.seconds))
+    return f"{total}: {'about' if found.seconds >= 1 else 'below'} {duration(seconds * 1000)} at {basis}."
 
 
 def _rights(found: "DryRun", head: str, missing: "Sequence[MissingRight]") -> Iterator[str]:

@@ -93,4 +93,6 @@ def _row(each: OpenTransaction, verdict: Verdict, now_ms: int) -> dict[str, obje
 def _answer(found: Search) -> str:
     count = len(found.orphans)
     among = f"{found.open_transactions} open in {found.partitions} partitions"
+    if found.gaps and not count:
+        return f"no forgotten transactions in the answers that came, gaps: {len(found.gaps)}; {among}."
     return f"{count or 'no'} forgotten {'transaction' if count == 1 else 'transactions'}; {among}."
