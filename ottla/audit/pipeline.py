@@ -9,12 +9,14 @@ from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
 from ottla.audit.audited import Audit, Source
 from ottla.audit.carrying import Continued, carry_on, continue_audit, cut_later
 from ottla.audit.checks import history
+from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.hanging import Present
 from ottla.audit.copy_tasks import find_copies
 from ottla.audit.listed import Listed
 from ottla.audit.merge import judge
 from ottla.audit.output_tables import clear
 from ottla.audit.rematching import match_again
+from ottla.audit.replica_tasks import find_differences, group_copies
 from ottla.audit.request import Request, changed_since, compacted_meanwhile, list_everything
 from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, raise_first_error, run
 from ottla.audit.source import source_of
@@ -117,6 +119,7 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
         if "copies" in request.checks
         else []
     )
+    copied += _find_differences(runner, request, listed, chosen, limits, settings)
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     every = frozenset(log.path for log in logs)
     changed = changed_since(request, listed) if request.until_ms is None else every
@@ -124,6 +127,25 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     if now is not None:
         found = found._replace(carry=carry_on(request, listed, now, facts, ambiguous.markers, known, recent))
     return _of_source(found, source_of(request, listed, chosen, present))
+
+
+def _find_differences(
+    runner: Runner,
+    request: Request,
+    listed: Sequence[Listed],
+    chosen: Sequence[int],
+    limits: Mapping[int, int],
+    settings: Settings,
+) -> list[Finding]:
+    """Return the findings of `replicas`. `--as-of` ends all copies of a partition where it ends the first one."""
+    if "replicas" not in request.checks:
+        return []
+    ends: dict[str, int] = {}
+    for index in chosen:
+        if index in limits:
+            ends[listed[index].log.name] = min(limits[index], ends.get(listed[index].log.name, limits[index]))
+    groups = group_copies([listed[index] for index in chosen])
+    return find_differences(runner, groups, [ends.get(group[0].log.name) for group in groups], settings)
 
 
 def _choose(request: Request, listed: Sequence[Listed]) -> list[int]:

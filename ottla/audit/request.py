@@ -89,11 +89,12 @@ def request_of(selection: Selection, now_ms: int) -> Request:
         raise BadArgument(str(error)) from error
     directories = tuple(dict.fromkeys(selection.directories))
     _check_carry(selection)
+    address = _address_of(directories, selection)
     return Request(
         directories,
         topic_patterns(selection.topics),
         now_ms if until_ms is None else until_ms,
-        parse_checks(selection.checks, has_copies=bool(pairs)),
+        parse_checks(selection.checks, has_copies=bool(pairs), directories=0 if address else len(directories)),
         selection.as_of,
         until_ms,
         until_offsets,
@@ -101,7 +102,7 @@ def request_of(selection: Selection, now_ms: int) -> Request:
         parse_expiration_ms(selection.transactional_id_expiration_ms, "--transactional-id-expiration-ms"),
         parse_expiration_ms(selection.producer_id_expiration_ms, "--producer-id-expiration-ms"),
         copies=pairs,
-        address=_address_of(directories, selection),
+        address=address,
     )
 
 
