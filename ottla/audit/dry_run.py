@@ -92,7 +92,7 @@ def plan_audit(request: Request) -> DryRun:
         listed = list_cluster(address, seen) if seen or not globs else []
     except (Unanswered, ValueError) as error:
         raise UnreadableDirectory(f"{address}: {error}") from None
-    if request.asks_only:
+    if request.walks_no_log:
         listed = [one for one in listed if one.log.topic != COORDINATORS]
     rate = address.max_bytes_per_second
     return DryRun(
@@ -111,7 +111,7 @@ def _missing_rights(
 ) -> Iterator[MissingRight]:
     """Yield the missing rights on topics, transactional ids and the cluster. Raises Unanswered."""
     names = {name for name in topology.topics if not globs or matches(name, globs)}
-    names = names - {COORDINATORS} if request.asks_only else names | {COORDINATORS}
+    names = names - {COORDINATORS} if request.walks_no_log else names | {COORDINATORS}
     for name in sorted(names):
         rights = topology.rights.get(name)
         is_denied = topology.errors.get(name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED

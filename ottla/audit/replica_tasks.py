@@ -4,19 +4,26 @@ Batches that are the same in all copies are passed over in blocks. Only the batc
 the memory for a partition does not depend on its size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from ottla.audit.audited import Limit
 from ottla.audit.checks import replicas
 from ottla.audit.checks.finding import Finding
-from ottla.audit.checks.replicas import Compared, Copy, Span
+from ottla.audit.checks.replicas import NO_PLACE, Compared, Copy, Span
 from ottla.audit.runner import run
 from ottla.audit.tasks import Settings, Work, task
 from ottla.protocol.batch_header import CONTROL
-from ottla.protocol.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, decode_epochs, decode_partition_metadata
+from ottla.protocol.checkpoints import (
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    decode_epochs,
+    decode_partition_metadata,
+)
 from ottla.protocol.errors import ProtocolError
 from ottla.scan import headers, storage
 from ottla.scan.compiled.kernels import Longs
@@ -33,34 +40,49 @@ _LEAST_BLOCK: Final = 16
 _LARGEST_BLOCK: Final = 16_384
 
 
-def find_differences(
-    runner: "Runner", groups: Sequence[Sequence["Listed"]], limits: Sequence[int | None], settings: Settings
-) -> list[Finding]:
-    """Return the findings on the partitions in `groups`, each with all of its copies. Raises AuditFailed.
+class ComparedReplicas(NamedTuple):
+    """The findings of `replicas`, and the copies that could not be compared or prove nothing."""
 
-    `limits`: the offset at which `--as-of` ends each partition.
+    findings: Sequence[Finding] = ()
+    reduced: Sequence[Limit] = ()
+
+
+def compare_replicas(
+    runner: "Runner", listed: Sequence["Listed"], limits: Mapping[str, int], settings: Settings
+) -> ComparedReplicas:
+    """Compare the copies of each partition that several directories or brokers have. Raises AuditFailed.
+
+    `limits`: the offsets at which `--as-of` ends partitions, by their names.
     """
-    works = [
-        _work(index, group, limit, settings) for index, (group, limit) in enumerate(zip(groups, limits, strict=True))
-    ]
-    found: list[Finding] = []
-    for result in run(runner, compare, works, "comparing replicas"):
-        assert isinstance(result.value, list)
-        found += (one for one in result.value if isinstance(one, Finding))
-    return found
-
-
-def group_copies(listed: Sequence["Listed"]) -> list[list["Listed"]]:
-    """Return the copies of each partition that several directories, or several brokers, have."""
     groups: dict[str, list[Listed]] = {}
     for one in listed:
         groups.setdefault(one.log.name, []).append(one)
-    return [group for group in groups.values() if len(group) > 1]
+    several = [group for group in groups.values() if len(group) > 1]
+    reduced = [Limit("replicas", limit) for group in several for one in group if (limit := _limit_of(one))]
+    readable = [[one for one in group if not one.unread] for group in several]
+    works = [
+        _work(index, group, limits.get(group[0].log.name, FAR), settings)
+        for index, group in enumerate(readable)
+        if len(group) > 1
+    ]
+    results = run(runner, compare, works, "comparing replicas") if works else []
+    found = [one for result in results if isinstance(result.value, tuple) for one in result.value]
+    return ComparedReplicas([one for one in found if isinstance(one, Finding)], reduced)
 
 
-def _work(index: int, group: Sequence["Listed"], limit: int | None, settings: Settings) -> Work:
+def _limit_of(one: "Listed") -> str:
+    """Return the reason why nothing is known about a copy; empty if it can be compared."""
+    place = f"{one.log.name} in {storage.hide_secrets(one.directory)}"
+    if one.unread:
+        return f"{place}: {one.unread}"
+    if one.log.size_bytes and not one.high_watermark:
+        return f"{place}: no high watermark in {HIGH_WATERMARKS}, so it proves nothing"
+    return ""
+
+
+def _work(index: int, group: Sequence["Listed"], limit: int, settings: Settings) -> Work:
     """Return the work of comparing the copies of a partition. Its range has the pieces of all of them."""
-    copies = tuple(_copy(one, FAR if limit is None else limit) for one in group)
+    copies = tuple(_copy(one, limit) for one in group)
     log, pieces = group[0].log, tuple(piece for copy in copies for piece in copy.pieces)
     part = LogRange(index, 0, log.topic, log.partition, log.log_start, pieces)
     return Work(part, settings, None, 0, copies=copies)
@@ -74,7 +96,7 @@ def _copy(one: "Listed", limit: int) -> Copy:
 
 
 @task
-def compare(work: Work) -> list[Finding]:
+def compare(work: Work) -> tuple[Finding, ...]:
     """Return the findings on the copies of one partition.
 
     Only copies of the same topic are compared: one with another topic id is of a deleted topic with the same name.
@@ -90,7 +112,7 @@ def compare(work: Work) -> list[Finding]:
             found.append(replicas.describe_unread(place, copy.name, str(error)))
     for copies in groups.values():
         found += replicas.findings(place, copies, Comparison(copies).run())
-    return found
+    return tuple(found)
 
 
 def _read(copy: Copy, name: str, decode: Callable[[bytes], T]) -> T | None:
@@ -198,7 +220,7 @@ class Comparison:
                 _extend(
                     self._damaged,
                     (other, index),
-                    new._replace(file=damage.path, position=damage.position, reason=damage.reason),
+                    new._replace(places=((damage.path, damage.position), NO_PLACE), reason=damage.reason),
                 )
 
     def _note_overwritten(self, holder: int, loser: int, kept: int) -> None:
@@ -216,9 +238,8 @@ class Comparison:
         if noted is not None:
             rows = rows[rows[:, headers.BASE_OFFSET] > noted.last]
         if len(rows):
-            cursor = self._cursors[holder]
             new = _span_of(rows, (int(rows[0, headers.LEADER_EPOCH]), epoch))
-            new = new._replace(records=new.records - kept, file=cursor.file, position=cursor.position)
+            new = new._replace(records=new.records - kept, places=(self._cursors[holder].place, NO_PLACE))
             _extend(self._lost, (holder, loser), new)
 
     def _note_differing(
@@ -230,10 +251,10 @@ class Comparison:
         end = min(copy.high_watermark for copy in copies)
         offsets = [offset for offset in offsets if begin <= offset < end]
         if offsets:
-            cursor = self._cursors[one]
-            is_control = bool(cursor.rows[0, headers.ATTRIBUTES] & CONTROL)
+            places = self._cursors[one].place, self._cursors[other].place
+            is_control = bool(self._cursors[one].rows[0, headers.ATTRIBUTES] & CONTROL)
             counts = (0, len(offsets)) if is_control else (len(offsets), 0)
-            new = Span(offsets[0], offsets[-1], *counts, epochs, cursor.file, cursor.position, reason)
+            new = Span(offsets[0], offsets[-1], *counts, epochs, places, reason)
             _extend(self._differing, (one, other), new)
 
     def _epochs_at(self, index: int, offsets: Longs) -> Longs:

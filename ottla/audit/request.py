@@ -77,7 +77,12 @@ class Request(NamedTuple):
     @property
     def asks_only(self) -> bool:
         """Whether brokers know all that the checks need, so that no record is read."""
-        return self.address is not None and self.checks == ("hanging",) and not self.as_of
+        return self.walks_no_log and "replicas" not in self.checks
+
+    @property
+    def walks_no_log(self) -> bool:
+        """Whether no producer is followed through the log of a cluster: replicas are only compared."""
+        return self.address is not None and {*self.checks} <= {"hanging", "replicas"} and not self.as_of
 
 
 def request_of(selection: Selection, now_ms: int) -> Request:

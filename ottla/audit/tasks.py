@@ -108,7 +108,7 @@ class RangeFacts(NamedTuple):
     leaving: "States | None" = None
 
 
-Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | list[Finding] | int | None"
+Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | tuple[Finding, ...] | int | None"
 
 
 class Result(NamedTuple):

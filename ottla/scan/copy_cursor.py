@@ -48,15 +48,11 @@ class CopyCursor:
         return int(self.rows[0, headers.LAST_OFFSET])
 
     @property
-    def file(self) -> str | None:
-        """The file with the present batch; None at a broker."""
-        return self._piece.path if isinstance(self._piece, SegmentPiece) else None
-
-    @property
-    def position(self) -> int | None:
-        """The position of the present batch in its file; None at a broker."""
-        is_file = isinstance(self._piece, SegmentPiece)
-        return self._chunk.file_position + int(self.rows[0, headers.POSITION]) if is_file else None
+    def place(self) -> tuple[str | None, int | None]:
+        """The file with the present batch, and its position there; None at a broker."""
+        if not isinstance(self._piece, SegmentPiece):
+            return None, None
+        return self._piece.path, self._chunk.file_position + int(self.rows[0, headers.POSITION])
 
     def skip(self, count: int) -> None:
         """Go to the batch after the next `count` ones."""

@@ -33,10 +33,15 @@ class Copy(NamedTuple):
     epochs: tuple[tuple[int, int], ...] = ()
 
 
+Place = tuple[str | None, int | None]
+NO_PLACE: Place = (None, None)
+
+
 class Span(NamedTuple):
     """Offsets `first` to `last` with a number of records and of markers, and facts on the first batch.
 
-    `epochs`: its leader epochs in the two copies, -1 if not known. `reason`: why a batch cannot be read.
+    `epochs`: its leader epochs in the two copies, -1 if not known. `places`: its files in them, with positions, as far
+    as they are known. `reason`: why a batch cannot be read.
     """
 
     first: int
@@ -44,8 +49,7 @@ class Span(NamedTuple):
     records: int
     markers: int
     epochs: tuple[int, int]
-    file: str | None = None
-    position: int | None = None
+    places: tuple[Place, Place] = (NO_PLACE, NO_PLACE)
     reason: str = ""
 
     def extend(self, other: "Span") -> "Span":
@@ -174,14 +178,14 @@ def _describe_differing(
 
 
 def _turn(one: Span) -> Span:
-    return one._replace(epochs=(one.epochs[1], one.epochs[0]))
+    return one._replace(epochs=one.epochs[::-1], places=one.places[::-1])
 
 
 def _group(spans: Mapping[tuple[int, int], Span]) -> dict[tuple[int, tuple[int, ...]], Span]:
     """Group pairs with the same first copy and the same span; return (first copy, second copies) -> span."""
     groups: dict[tuple[int, Span], list[int]] = {}
     for (one, other), found in sorted(spans.items()):
-        groups.setdefault((one, found._replace(file=None, position=None)), []).append(other)
+        groups.setdefault((one, found._replace(places=(NO_PLACE, NO_PLACE))), []).append(other)
     return {(one, tuple(others)): spans[one, others[0]] for (one, _), others in groups.items()}
 
 
@@ -196,4 +200,4 @@ def _replace(name: str) -> str:
 
 
 def _finding(place: TopicPartition, one: Span, message: str, action: str) -> Finding:
-    return Finding("replicas", "error", *place, one.first, None, None, message, action, one.file, one.position)
+    return Finding("replicas", "error", *place, one.first, None, None, message, action, *one.places[0])
