@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.audit.cluster import list_cluster
+from ottla.audit.cluster import list_cluster, list_replicas
 from ottla.audit.listed import Listed
 from ottla.audit.request import Request
 from ottla.printable import shell_line
@@ -94,6 +94,9 @@ def plan_audit(request: Request) -> DryRun:
         raise UnreadableDirectory(f"{address}: {error}") from None
     if request.walks_no_log:
         listed = [one for one in listed if one.log.topic != COORDINATORS]
+    if "replicas" in request.checks:
+        replicas = list_replicas(address, [one for one in listed if not one.unread])
+        listed = [*(one for one in listed if one.unread or not request.walks_no_log), *replicas]
     rate = address.max_bytes_per_second
     return DryRun(
         str(address),

@@ -62,9 +62,9 @@ class Span(NamedTuple):
 
     @property
     def size_words(self) -> str:
-        """Return `40 records`, or `40 records and 1 marker`."""
+        """Return `40 records, offsets 60 to 99`, or `40 records and 1 marker, offsets 60 to 100`."""
         markers = f" and {count(self.markers, 'marker')}" if self.markers else ""
-        return f"{count(self.records, 'record')}{markers}"
+        return f"{count(self.records, 'record')}{markers}, {span('offset', self.first, self.last)}"
 
 
 class Compared(NamedTuple):
@@ -124,9 +124,9 @@ def _describe_lost(
         yield _finding(
             place,
             one,
-            f"{one.size_words}, {span('offset', one.first, one.last)}, were acknowledged and lost in {there}: leader "
-            f"epoch {one.epochs[1]} begins there at offset {begins:,}, below the high watermark "
-            f"{here.high_watermark:,} of {here.name}, which still has them (leader epoch {one.epochs[0]})",
+            f"lost in {there}: {one.size_words}, acknowledged by the high watermark {here.high_watermark:,} of "
+            f"{here.name}, which still has them (leader epoch {one.epochs[0]}); leader epoch {one.epochs[1]} begins in "
+            f"{there} at offset {begins:,}",
             f"copy them out of {here.name} before its broker follows the new leader and truncates them: "
             f"`ottla dump {here.folder or 'FOLDER'} --records` prints them",
         )
@@ -147,8 +147,8 @@ def _describe_damaged(
         yield _finding(
             place,
             one,
-            f"{one.size_words}, {span('offset', one.first, one.last)}, are damaged in {name} ({one.reason}), and sound "
-            f"in {_names(copies, holders)} (leader epoch {one.epochs[1]})",
+            f"damaged in {name}: {one.size_words} ({one.reason}); sound in {_names(copies, holders)} "
+            f"(leader epoch {one.epochs[1]})",
             _replace(name),
         )
 
@@ -158,21 +158,20 @@ def _describe_differing(
 ) -> Iterable[Finding]:
     """Yield a finding for each copy that differs from others in the same way."""
     both = {**differing, **{(other, one): _turn(found) for (one, other), found in differing.items()}}
-    left = set(differing)
-    for (one, others), found in sorted(_group(both).items(), key=lambda item: -len(item[0][1])):
-        pairs = {(min(one, other), max(one, other)) for other in others}
-        if not pairs <= left:
+    named: set[tuple[int, int]] = set()
+    for (one, every), found in sorted(_group(both).items(), key=lambda item: -len(item[0][1])):
+        others = [other for other in every if (other, one) not in named]
+        named |= {(one, other) for other in others}
+        if not others:
             continue
-        left -= pairs
         name, names = copies[one].name, _names(copies, others)
-        epochs = f"leader epoch {found.epochs[0]} in {name}, {found.epochs[1]} in {names}"
-        if found.reason:
-            epochs += f"; {found.reason}"
+        first, second = found.epochs
+        facts = [f"leader epoch {first}" if first == second else f"leader epochs {first} and {second}", found.reason]
         yield _finding(
             place,
             found,
-            f"{found.size_words}, {span('offset', found.first, found.last)}, below both high watermarks, are not the "
-            f"same in {name} and in {names}: {epochs}; no CRC shows which copy is wrong",
+            f"different in {name} and {names}: {found.size_words}, below both high watermarks "
+            f"({'; '.join(filter(None, facts))}); no CRC shows which copy is wrong",
             f"compare them by `ottla dump --records`, then: {_replace('the wrong copy')}",
         )
 
