@@ -14,6 +14,7 @@ from ottla.audit.audited import Limit
 from ottla.audit.checks import replicas
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.replicas import NO_PLACE, Compared, Copy, Span
+from ottla.audit.copy_cursor import FAR, CopyCursor, count_equal
 from ottla.audit.runner import run
 from ottla.audit.tasks import Settings, Work, task
 from ottla.protocol.batch_header import CONTROL
@@ -27,7 +28,6 @@ from ottla.protocol.checkpoints import (
 from ottla.protocol.errors import ProtocolError
 from ottla.scan import headers, storage
 from ottla.scan.compiled.kernels import Longs
-from ottla.scan.copy_cursor import FAR, CopyCursor, count_equal
 from ottla.scan.ranges import LogRange, cut_partition
 
 if TYPE_CHECKING:

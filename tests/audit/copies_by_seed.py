@@ -78,7 +78,7 @@ def starts_of(batches):
 
 
 class CopyOf:
-    """One copy: planned batches with their bytes, which a fault may change, and its checkpoints."""
+    """Planned batches of one copy with their bytes, which a fault may change, and its checkpoints."""
 
     def __init__(self, rng, batches, high_watermark, epochs=None, compacted_below=0):
         self.batches = []

@@ -102,7 +102,7 @@ def findings(place: TopicPartition, copies: Sequence[Copy], found: Compared) -> 
     """Return an error for each span of records that copies have differently, or that an unclean election lost."""
     return [
         *_describe_lost(place, copies, found.lost),
-        *_describe_damaged(place, copies, found.damaged),
+        *_describe_damage(place, copies, found.damaged),
         *_describe_differing(place, copies, found.differing),
         *(describe_unread(place, copies[index].name, reason) for index, reason in found.unread.items()),
     ]
@@ -138,7 +138,7 @@ def _epoch_start(copy: Copy, one: Span) -> int:
     return starts[0] if starts else one.first
 
 
-def _describe_damaged(
+def _describe_damage(
     place: TopicPartition, copies: Sequence[Copy], damaged: Mapping[tuple[int, int], Span]
 ) -> Iterable[Finding]:
     """Yield a finding for each damaged copy, and all copies that have the records."""
