@@ -1,15 +1,17 @@
 """The audit from end to end: list, plan, read in tasks, merge their results, check them. shell"""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ottla.audit import tasks
 from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
-from ottla.audit.audited import Audit, Source
+from ottla.audit.audited import Audit, Limit, Source
 from ottla.audit.carrying import Continued, carry_on, continue_audit, cut_later
 from ottla.audit.checks import history
 from ottla.audit.checks.hanging import Present
+from ottla.audit.checks.words import count
 from ottla.audit.copy_tasks import find_copies
 from ottla.audit.listed import Listed
 from ottla.audit.merge import judge
@@ -149,7 +151,17 @@ def _compare_replicas(
         if index in limits:
             ends[listed[index].log.name] = min(limits[index], ends.get(listed[index].log.name, limits[index]))
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
-    return compare_replicas(runner, copies, ends, settings)
+    compared = compare_replicas(runner, copies, ends, settings)
+    return compared._replace(reduced=[*compared.reduced, *_list_single([listed[index] for index in chosen], copies)])
+
+
+def _list_single(listed: Sequence[Listed], copies: Sequence[Listed]) -> Iterator[Limit]:
+    """Yield a limit for the partitions with a single copy, of a cluster or next to those with several."""
+    counts = Counter(one.log.name for one in copies)
+    single = [one.log for one in listed if not one.log.is_internal and counts[one.log.name] < 2]
+    if single and (max(counts.values(), default=0) > 1 or single[0].window is not None):
+        what = count(len(single), "partition has one copy", "partitions have one copy")
+        yield Limit("replicas", f"{what} here, such as {single[0].name}: nothing to compare")
 
 
 def _choose(request: Request, listed: Sequence[Listed]) -> list[int]:

@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from kafka import KafkaAdminClient
+
 from ottla.audit.checks.finding import CHECKS
 from ottla.audit.replica_tasks import compare_replicas
 from ottla.audit.request import list_all
@@ -129,7 +131,12 @@ def test_one_directory_has_no_replica(tmp_path, write_log, run_audit):
 
 
 def test_a_cluster_is_compared_if_the_check_is_named(tmp_path, run_audit):
-    with ThreadBroker(tmp_path, auto_create_topics_enable=True) as broker:
+    with ThreadBroker(tmp_path) as broker:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        admin.create_topics({"ledger": {"num_partitions": 2, "replication_factor": 1}}, wait_for_metadata=True)
+        admin.close()
         code, out, _ = run_audit(f"kafka://{broker.bootstrap}", "--checks", "replicas")
+        assert "replicas: 2 partitions have one copy here, such as ledger-0: nothing to compare" in out
         assert (code, "Checked in part: replicas: brokers do not show their checkpoints" in out) == (0, True)
         assert "replicas" not in run_audit(f"kafka://{broker.bootstrap}")[1]
+        assert run_audit(f"kafka://{broker.bootstrap}", "--checks", "replicas", "--dry-run")[0] == 0
