@@ -47,12 +47,11 @@ class CopyCursor:
     def last_offset(self) -> int:
         return int(self.rows[0, headers.LAST_OFFSET])
 
-    @property
-    def place(self) -> tuple[str | None, int | None]:
-        """The file with the present batch, and its position there; None at a broker."""
+    def place_of(self, row: Longs) -> tuple[str | None, int | None]:
+        """Return the file with a batch of `rows`, and its position there; None at a broker."""
         if not isinstance(self._piece, SegmentPiece):
             return None, None
-        return self._piece.path, self._chunk.file_position + int(self.rows[0, headers.POSITION])
+        return self._piece.path, self._chunk.file_position + int(row[headers.POSITION])
 
     def skip(self, count: int) -> None:
         """Go to the batch after the next `count` ones."""

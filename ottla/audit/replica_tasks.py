@@ -191,7 +191,7 @@ class Comparison:
         common = batches[0][1].keys() & batches[1][1].keys()
         if is_split and (unequal or not common):
             holder, loser = (one, other) if epochs[0] < epochs[1] else (other, one)
-            self._note_overwritten(holder, loser, len(common) - len(unequal))
+            self._note_overwritten(holder, loser, len(common - {*unequal}))
         elif is_split:
             self._note_differing(one, other, sorted(common), epochs, "only the leader epochs differ")
         else:
@@ -239,7 +239,7 @@ class Comparison:
             rows = rows[rows[:, headers.BASE_OFFSET] > noted.last]
         if len(rows):
             new = _span_of(rows, (int(rows[0, headers.LEADER_EPOCH]), epoch))
-            new = new._replace(records=new.records - kept, places=(self._cursors[holder].place, NO_PLACE))
+            new = new._replace(records=new.records - kept, places=(self._cursors[holder].place_of(rows[0]), NO_PLACE))
             _extend(self._lost, (holder, loser), new)
 
     def _note_differing(
@@ -251,8 +251,9 @@ class Comparison:
         end = min(copy.high_watermark for copy in copies)
         offsets = [offset for offset in offsets if begin <= offset < end]
         if offsets:
-            places = self._cursors[one].place, self._cursors[other].place
-            is_control = bool(self._cursors[one].rows[0, headers.ATTRIBUTES] & CONTROL)
+            cursors = self._cursors[one], self._cursors[other]
+            places = cursors[0].place_of(cursors[0].rows[0]), cursors[1].place_of(cursors[1].rows[0])
+            is_control = bool(cursors[0].rows[0, headers.ATTRIBUTES] & CONTROL)
             counts = (0, len(offsets)) if is_control else (len(offsets), 0)
             new = Span(offsets[0], offsets[-1], *counts, epochs, places, reason)
             _extend(self._differing, (one, other), new)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from ottla.audit.replica_tasks import compare_replicas
 from ottla.audit.request import list_all
 from ottla.audit.runner import ThreadRunner
 from ottla.audit.tasks import Settings
-from ottla.protocol.batch_header import iter_batches, seal
+from ottla.protocol.batch_header import iter_batches, read_header, seal
 from ottla.protocol.checkpoints import encode_partition_metadata
 from tests.audit.copies_by_seed import FAULTS, write_pairs
 from tests.thread_broker import ThreadBroker
@@ -46,6 +47,8 @@ def test_each_planted_fault_is_found_at_its_offset(tmp_path):
         (finding,) = found.pop(one.name, ())
         assert (finding.offset, f": {one.records:,} record" in finding.message) == (one.offset, True), (one, finding)
         assert finding.message.split()[0] == WORDS.get(one.fault, "different"), (one, finding)
+        batch = read_header(Path(finding.file).read_bytes(), finding.position)
+        assert batch.base_offset <= one.offset <= batch.last_offset, (one, finding)
     assert found == {}
 
 
