@@ -1,6 +1,6 @@
 """The partitions of a cluster that an audit covers, and its coordinators' view of open transactions. shell"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ottla.audit.checks.hanging import Present
@@ -13,8 +13,9 @@ from ottla.scan.cluster.listing import list_cluster_partitions
 from ottla.scan.listing import COORDINATORS, UnreadableDirectory
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.cluster import Cluster, chunks
+from ottla.wire.cluster import DEBUGGER, EARLIEST, READ_UNCOMMITTED, Cluster, Topology, chunks
 from ottla.wire.judge_open import judge_open
+from ottla.wire.login import error_name
 
 _MOST_NAMED: Final = 5
 _TOPICS_AT_ONCE: Final = 200
@@ -77,6 +78,61 @@ def _find_kept_whole(cluster: Cluster, names: Sequence[str]) -> frozenset[str]:
 
 def _has_default_policy(result: Any) -> bool:
     return any(row.value == "delete" and row.config_source == _DEFAULT_CONFIG for row in result.configs)
+
+
+def list_replicas(address: KafkaAddress, listed: Sequence[Listed]) -> list[Listed]:
+    """List the replicas of these partitions, each from where its own log begins up to the leader's high watermark.
+
+    Raises UnreadableDirectory if no broker answers. A broker that does not answer has the reason in `unread`.
+    """
+    try:
+        with connections_to(address).borrow() as cluster:
+            topology = cluster.topology({one.log.topic for one in listed})
+            rows = {(one.log.topic, one.log.partition): one for one in listed}
+            places: dict[int, list[TopicPartition]] = {}
+            for topic, number in rows:
+                known = topology.topics.get(topic, {}).get(number)
+                for broker in () if known is None or len(known.replicas) < 2 else known.replicas:
+                    places.setdefault(broker, []).append((topic, number))
+            return [
+                _replica(rows[place], broker, start)
+                for broker, own in sorted(places.items())
+                for place, start in _find_starts(cluster, topology, broker, own)
+            ]
+    except Unanswered as error:
+        raise UnreadableDirectory(f"{address}: {error}") from None
+
+
+def _find_starts(
+    cluster: Cluster, topology: Topology, broker: int, places: Sequence[TopicPartition]
+) -> Iterator[tuple[TopicPartition, int | str]]:
+    """Yield the log start of each partition at one broker, or the reason why it is not known."""
+    if broker not in topology.brokers:
+        yield from ((place, "it is not running") for place in places)
+        return
+    for some in chunks(places, _TOPICS_AT_ONCE):
+        try:
+            found = [*cluster.list_offsets(topology.brokers[broker], some, READ_UNCOMMITTED, EARLIEST, DEBUGGER)]
+        except Unanswered as error:
+            yield from ((place, str(error)) for place in some)
+            continue
+        rows = dict(found)
+        for place in some:
+            if place not in rows:
+                yield place, "it does not answer about this partition"
+            else:
+                row = rows[place]
+                yield place, error_name(row.error_code) if row.error_code else row.offset
+
+
+def _replica(one: Listed, broker: int, start: int | str) -> Listed:
+    """Return a partition as one broker has it; `start` may be the reason why it cannot be read."""
+    window = one.log.window
+    assert window is not None
+    unread, first = (start, 0) if isinstance(start, str) else ("", start)
+    own = window._replace(replica=broker, first_offset=first, end_offset=max(first, window.end_offset))
+    log = one.log._replace(log_start=first, window=own)
+    return one._replace(directory=f"broker {broker}", log=log, high_watermark=window.end_offset, unread=unread)
 
 
 def ask_present(address: KafkaAddress, places: Iterable[TopicPartition]) -> Present:

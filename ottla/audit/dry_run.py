@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.audit.cluster import list_cluster
+from ottla.audit.cluster import list_cluster, list_replicas
 from ottla.audit.listed import Listed
 from ottla.audit.request import Request
 from ottla.printable import shell_line
@@ -92,8 +92,11 @@ def plan_audit(request: Request) -> DryRun:
         listed = list_cluster(address, seen) if seen or not globs else []
     except (Unanswered, ValueError) as error:
         raise UnreadableDirectory(f"{address}: {error}") from None
-    if request.asks_only:
+    if request.walks_no_log:
         listed = [one for one in listed if one.log.topic != COORDINATORS]
+    if "replicas" in request.checks:
+        replicas = list_replicas(address, [one for one in listed if not one.unread])
+        listed = [*(one for one in listed if one.unread or not request.walks_no_log), *replicas]
     rate = address.max_bytes_per_second
     return DryRun(
         str(address),
@@ -111,7 +114,7 @@ def _missing_rights(
 ) -> Iterator[MissingRight]:
     """Yield the missing rights on topics, transactional ids and the cluster. Raises Unanswered."""
     names = {name for name in topology.topics if not globs or matches(name, globs)}
-    names = names - {COORDINATORS} if request.asks_only else names | {COORDINATORS}
+    names = names - {COORDINATORS} if request.walks_no_log else names | {COORDINATORS}
     for name in sorted(names):
         rights = topology.rights.get(name)
         is_denied = topology.errors.get(name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -85,8 +85,8 @@ def _load_carry(arguments: Arguments, request: "Request") -> "Carry":
     from ottla.audit import outputs
     from ottla.audit.carrying import load
 
-    if request.asks_only:
-        raise BadArgument("--carry needs records, and --checks hanging reads none of a cluster")
+    if request.walks_no_log:
+        raise BadArgument("--carry needs other checks: hanging and replicas do not follow the producers of a cluster")
     path = outputs.absolute(arguments.carry)
     if request.address is None:
         outputs.check_outside(arguments.carry, "--carry ", arguments.directories)

@@ -1,20 +1,23 @@
 """The audit from end to end: list, plan, read in tasks, merge their results, check them. shell"""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ottla.audit import tasks
 from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
-from ottla.audit.audited import Audit, Source
+from ottla.audit.audited import Audit, Limit, Source
 from ottla.audit.carrying import Continued, carry_on, continue_audit, cut_later
 from ottla.audit.checks import history
 from ottla.audit.checks.hanging import Present
+from ottla.audit.checks.words import count
 from ottla.audit.copy_tasks import find_copies
 from ottla.audit.listed import Listed
 from ottla.audit.merge import judge
 from ottla.audit.output_tables import clear
 from ottla.audit.rematching import match_again
+from ottla.audit.replica_tasks import ComparedReplicas, compare_replicas
 from ottla.audit.request import Request, changed_since, compacted_meanwhile, list_everything
 from ottla.audit.runner import TASK_BYTES, AuditFailed, FilesVanished, Runner, raise_first_error, run
 from ottla.audit.source import source_of
@@ -62,8 +65,8 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
     for topic in sorted(copied_topics - {log.topic for log in logs}):
         raise AuditFailed(f"--copies names {topic}, which does not exist")
-    if request.asks_only:
-        return _audit_open(request, listed, chosen)
+    if request.walks_no_log:
+        return _audit_open(runner, request, listed, chosen)
     now = continue_audit(request, listed, chosen)
     recent = min(MOST_RECENT, MOST_RECENT_OF_ALL // max(len(chosen), 1))
     settings = Settings(
@@ -117,13 +120,48 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
         if "copies" in request.checks
         else []
     )
+    compared = _compare_replicas(runner, request, listed, chosen, limits)
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     every = frozenset(log.path for log in logs)
     changed = changed_since(request, listed) if request.until_ms is None else every
+    copied += compared.findings
     found = judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed, present)
     if now is not None:
         found = found._replace(carry=carry_on(request, listed, now, facts, ambiguous.markers, known, recent))
-    return _of_source(found, source_of(request, listed, chosen, present))
+    return _of_source(found, source_of(request, listed, chosen, present, compared.reduced))
+
+
+def _compare_replicas(
+    runner: Runner,
+    request: Request,
+    listed: Sequence[Listed],
+    chosen: Sequence[int],
+    limits: Mapping[int, int],
+) -> ComparedReplicas:
+    """Make the check `replicas`. `--as-of` ends all copies of a partition where it ends the first one."""
+    if "replicas" not in request.checks:
+        return ComparedReplicas()
+    copies = [listed[index] for index in chosen]
+    if request.address is not None:
+        from ottla.audit.cluster import list_replicas
+
+        copies = list_replicas(request.address, copies)
+    ends: dict[str, int] = {}
+    for index in chosen:
+        if index in limits:
+            ends[listed[index].log.name] = min(limits[index], ends.get(listed[index].log.name, limits[index]))
+    settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
+    compared = compare_replicas(runner, copies, ends, settings)
+    return compared._replace(reduced=[*compared.reduced, *_list_single([listed[index] for index in chosen], copies)])
+
+
+def _list_single(listed: Sequence[Listed], copies: Sequence[Listed]) -> Iterator[Limit]:
+    """Yield a limit for the partitions with a single copy, of a cluster or next to those with several."""
+    counts = Counter(one.log.name for one in copies)
+    single = [one.log for one in listed if not one.log.is_internal and counts[one.log.name] < 2]
+    if single and (max(counts.values(), default=0) > 1 or single[0].window is not None):
+        what = count(len(single), "partition has one copy", "partitions have one copy")
+        yield Limit("replicas", f"{what} here, such as {single[0].name}: nothing to compare")
 
 
 def _choose(request: Request, listed: Sequence[Listed]) -> list[int]:
@@ -147,8 +185,8 @@ def _collect_facts(results: Sequence[tasks.Result], chosen: Sequence[int]) -> di
     return facts
 
 
-def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
-    """Audit the open transactions of a cluster by its brokers' answers alone: no record is read."""
+def _audit_open(runner: Runner, request: Request, listed: Sequence[Listed], chosen: Sequence[int]) -> Audit:
+    """Audit the open transactions of a cluster by its brokers' answers alone, and compare its replicas."""
     present = _ask_present(request, listed, chosen)
     assert present is not None
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
@@ -160,8 +198,10 @@ def _audit_open(request: Request, listed: Sequence[Listed], chosen: Sequence[int
         facts[index] = [tasks.facts_of_open(Work(part, settings, one.log, ANYWHERE), opened, one.log.least_end)]
     nothing = history.merge([], {}, {})
     covered = {index: listed[index] for index in chosen}
-    found = judge(request, covered, facts, nothing, {}, [], AmbiguousEnds(), (), present)
-    return _of_source(found, source_of(request, listed, chosen, present)._replace(has_records=False))
+    compared = _compare_replicas(runner, request, listed, chosen, {})
+    found = judge(request, covered, facts, nothing, {}, compared.findings, AmbiguousEnds(), (), present)
+    source = source_of(request, listed, chosen, present, compared.reduced)
+    return _of_source(found, source._replace(has_records=False))
 
 
 def _of_source(found: Audit, source: Source) -> Audit:

@@ -77,7 +77,12 @@ class Request(NamedTuple):
     @property
     def asks_only(self) -> bool:
         """Whether brokers know all that the checks need, so that no record is read."""
-        return self.address is not None and self.checks == ("hanging",) and not self.as_of
+        return self.walks_no_log and "replicas" not in self.checks
+
+    @property
+    def walks_no_log(self) -> bool:
+        """Whether no producer is followed through the log of a cluster: replicas are only compared."""
+        return self.address is not None and {*self.checks} <= {"hanging", "replicas"} and not self.as_of
 
 
 def request_of(selection: Selection, now_ms: int) -> Request:
@@ -89,11 +94,12 @@ def request_of(selection: Selection, now_ms: int) -> Request:
         raise BadArgument(str(error)) from error
     directories = tuple(dict.fromkeys(selection.directories))
     _check_carry(selection)
+    address = _address_of(directories, selection)
     return Request(
         directories,
         topic_patterns(selection.topics),
         now_ms if until_ms is None else until_ms,
-        parse_checks(selection.checks, has_copies=bool(pairs)),
+        parse_checks(selection.checks, has_copies=bool(pairs), directories=0 if address else len(directories)),
         selection.as_of,
         until_ms,
         until_offsets,
@@ -101,7 +107,7 @@ def request_of(selection: Selection, now_ms: int) -> Request:
         parse_expiration_ms(selection.transactional_id_expiration_ms, "--transactional-id-expiration-ms"),
         parse_expiration_ms(selection.producer_id_expiration_ms, "--producer-id-expiration-ms"),
         copies=pairs,
-        address=_address_of(directories, selection),
+        address=address,
     )
 
 

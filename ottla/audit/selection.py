@@ -14,7 +14,7 @@ from ottla.protocol.values import TopicPartition
 # The defaults of Kafka.
 TRANSACTIONAL_ID_EXPIRATION_MS: Final = 7 * 86_400_000
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
-_COPIES = "copies"
+_COPIES, _REPLICAS = "copies", "replicas"
 # A smaller number is a date without dashes, or seconds: no broker has written anything before March 1973.
 _FIRST_MS = 100_000_000_000
 # The range of datetime from 1970: to the end of the year 9999.
@@ -62,14 +62,21 @@ def selection_of(directories: tuple[str, ...], given: Mapping[str, str]) -> Sele
     return Selection(directories=directories, copies=pairs, **texts)
 
 
-def parse_checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
-    """Return the names of checks in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
+def parse_checks(given: str, *, has_copies: bool, directories: int = 1) -> tuple[str, ...]:
+    """Return the names of checks in the order of reports, `copies` only with topics to compare. Raises BadArgument.
+
+    `directories`: their number, 0 for a cluster. `replicas` needs several, and costs each replica's bytes of a cluster,
+    which must be asked for.
+    """
     names = _names_of_checks(given, "--checks")
+    if _REPLICAS in names and directories == 1:
+        raise BadArgument("--checks replicas: one directory has no other replica: name those of several brokers")
     if _COPIES in names and not has_copies:
         raise BadArgument("--checks copies: no topics to compare; name them with --copies INPUT=OUTPUT,key")
     if names and has_copies and _COPIES not in names:
         raise BadArgument(f"--copies: --checks leaves out the check {_COPIES}; add it there")
-    return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
+    left_out = {name for name, has in ((_COPIES, has_copies), (_REPLICAS, directories > 1)) if not has}
+    return tuple(one for one in CHECKS if one in names or (not names and one not in left_out))
 
 
 def parse_requirement(given: str) -> tuple[str, ...]:

@@ -12,12 +12,22 @@ if TYPE_CHECKING:
     from ottla.audit.request import Request
 
 
-def source_of(request: "Request", listed: Sequence[Listed], chosen: Collection[int], present: Present | None) -> Source:
-    """Return the limits of an audit; `chosen` are the partitions that were read, as indexes in `listed`."""
+def source_of(
+    request: "Request",
+    listed: Sequence[Listed],
+    chosen: Collection[int],
+    present: Present | None,
+    compared: Sequence[Limit],
+) -> Source:
+    """Return the limits of an audit; `chosen` are the partitions that were read, as indexes in `listed`.
+
+    `compared`: the limits of the check `replicas`.
+    """
     if request.address is None:
-        return Source()
+        return Source(reduced=tuple(compared))
     reduced = [*_list_reductions(listed, [listed[index] for index in chosen])]
     reduced += [Limit("hanging", gap) for gap in present.doubts] if present is not None else []
+    reduced += compared
     return Source(tuple(_keep(request, _list_omissions(listed))), tuple(_keep(request, reduced)), request.now_ms)
 
 
@@ -33,6 +43,7 @@ def _list_omissions(listed: Sequence[Listed]) -> Iterator[Limit]:
 def _list_reductions(listed: Sequence[Listed], read: Sequence[Listed]) -> Iterator[Limit]:
     if not any(one.log.topic == COORDINATORS and not one.unread for one in listed):
         yield Limit("torn", f"topic {COORDINATORS} is missing or may not be read: coordinators know only the present")
+    yield Limit("replicas", "brokers do not show their checkpoints: lost records are found in their directories")
     for one in read:
         if one.cleaned_below is None:
             yield Limit("gaps", f"{one.log.name}: compacted and lost offsets look the same")

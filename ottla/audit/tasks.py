@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.audit.checks.across import Ends, Marker
     from ottla.audit.checks.finding import Finding
     from ottla.audit.checks.history import HistoryDecoder, RangeHistory
+    from ottla.audit.checks.replicas import Copy
     from ottla.audit.checks.shape import Packed
     from ottla.audit.checks.stale import Idle
     from ottla.audit.checks.torn import Matched
@@ -60,7 +61,7 @@ class Work(NamedTuple):
     `log`: set for the first range of a partition, whose entering states may be in a snapshot; `entering`: set for the
     others. `limit`: batches from this offset on are left out. `decisions`: the coordinator's decisions for this
     partition. `names`: transactional ids by producer id, for the table of transactions. `numbers`: the markers to
-    look up. `longest_ms`: the longest timeout of a transactional id.
+    look up. `longest_ms`: the longest timeout of a transactional id. `copies`: those of the partition, to compare.
     """
 
     part: "LogRange"
@@ -74,6 +75,7 @@ class Work(NamedTuple):
     names: "Mapping[int, str] | None" = None
     numbers: "Longs | None" = None
     longest_ms: int = 0
+    copies: "tuple[Copy, ...]" = ()
 
 
 class RangeFacts(NamedTuple):
@@ -106,7 +108,7 @@ class RangeFacts(NamedTuple):
     leaving: "States | None" = None
 
 
-Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
+Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | tuple[Finding, ...] | int | None"
 
 
 class Result(NamedTuple):

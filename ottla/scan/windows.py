@@ -19,7 +19,7 @@ from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import Walked, walk_messages
 from ottla.wire.address import KafkaAddress
-from ottla.wire.partition_stream import PartitionStream, RecordsUnreadable, open_stream
+from ottla.wire.partition_stream import ANY_REPLICA, PartitionStream, RecordsUnreadable, open_stream
 
 # After all offsets and all positions of an answer.
 _FAR: Final = 2**62
@@ -32,7 +32,7 @@ class OffsetWindow(NamedTuple):
     `topic_id`: zeros from brokers without topic ids. `size_bytes`: an estimate, 0 if unknown. `stable_offset`: all
     transactions that began below it had ended when the partition was listed. `is_committed`: the window ends there or
     below, and its chunks have the aborted transactions. `is_continued`: the batch that has the first offset belongs to
-    another window if it begins below.
+    another window if it begins below. `replica`: the broker to read from, -1 for any.
     """
 
     cluster: KafkaAddress
@@ -45,6 +45,7 @@ class OffsetWindow(NamedTuple):
     stable_offset: int = 0
     is_committed: bool = False
     is_continued: bool = False
+    replica: int = ANY_REPLICA
 
     @property
     def path(self) -> str:
@@ -90,7 +91,8 @@ class WindowReader:
         if at >= window.end_offset:
             return
         stable_end = window.end_offset if window.is_committed else None
-        with open_stream(window.cluster, window.topic, window.topic_id, window.partition, stable_end) as stream:
+        where = window.cluster, window.topic, window.topic_id, window.partition
+        with open_stream(*where, stable_end, window.replica) as stream:
             least = 0  # the batch that has the first offset may begin below it
             while at < window.end_offset:
                 try:

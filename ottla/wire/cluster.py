@@ -25,6 +25,8 @@ _BATCHED, _NAMED = 8, 9
 """Versions of OffsetFetch: the first for several groups, the last with topics by name."""
 LATEST: Final = -1
 EARLIEST: Final = -2
+CONSUMER, DEBUGGER = -1, -2
+"""Replica ids of clients. Any replica answers ListOffsets for a debugger, only the leader for a consumer."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -38,10 +40,11 @@ class _Moved(Unanswered):
 
 
 class Place(NamedTuple):
-    """The leader of a partition; -1 without a leader."""
+    """The leader of a partition, -1 without a leader, and the brokers that have a replica."""
 
     leader: int
     leader_epoch: int
+    replicas: tuple[int, ...] = ()
 
 
 class Topology(NamedTuple):
@@ -168,7 +171,12 @@ class Cluster(Brokers):
         return int(row.offset)
 
     def list_offsets(
-        self, address: Address, places: Sequence[TopicPartition], isolation: int, timestamp: int = LATEST
+        self,
+        address: Address,
+        places: Sequence[TopicPartition],
+        isolation: int,
+        timestamp: int = LATEST,
+        replica_id: int = CONSUMER,
     ) -> Iterator[tuple[TopicPartition, Any]]:
         """Yield each partition with its row of the ListOffsets answer: the offset, or an error."""
         request = codec.request_class(ApiKey.LIST_OFFSETS)
@@ -178,7 +186,7 @@ class Cluster(Brokers):
             topic_row(name=name, partitions=[row(partition_index=number) for number in numbers])
             for name, numbers in _by_topic(places)
         ]
-        reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
+        reply = self.ask(address, request(replica_id=replica_id, isolation_level=isolation, topics=topics))
         yield from (((topic.name, row.partition_index), row) for topic in reply.topics for row in topic.partitions)
 
     def offsets(self, places: Sequence[TopicPartition], timestamp: int, isolation: int = READ_UNCOMMITTED) -> Offsets:
@@ -362,7 +370,10 @@ def _topology(reply: Any) -> Topology:
     for topic in reply.topics:
         if topic.error_code:
             errors[topic.name] = topic.error_code
-        topics[topic.name] = {row.partition_index: Place(row.leader_id, row.leader_epoch) for row in topic.partitions}
+        topics[topic.name] = {
+            row.partition_index: Place(row.leader_id, row.leader_epoch, tuple(row.replica_nodes))
+            for row in topic.partitions
+        }
         topic_ids[topic.name] = b"" if topic.topic_id is None else topic.topic_id.bytes
         if topic.authorized_operations:
             rights[topic.name] = frozenset(map(int, topic.authorized_operations))

@@ -4,6 +4,8 @@ The next answer is on its way while the caller reads the last one. A leader that
 that throttles is waited for (KIP-219). With a rack, the leader names the replica to read from (KIP-392), for as long as
 a Java consumer uses it. An empty answer is not the end of the records: a broker over its quota names no topic.
 
+A stream of one replica reads from that broker alone, whose answers end at its own high watermark.
+
 A stream up to a stable offset asks for committed records: the broker then names the aborted transactions, too.
 """
 
@@ -30,6 +32,8 @@ MAX_WAIT_MS: Final = 500
 RETRY_S: Final = 0.1
 REPLICA_S: Final = 300.0
 """Time after which the leader is asked again: the default of `metadata.max.age.ms`, as in a Java consumer."""
+
+ANY_REPLICA: Final = -1
 
 _GONE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
@@ -60,6 +64,7 @@ class PartitionStream:
     """Reads one partition forward. What `read` returned is valid until the next call.
 
     `stable_end`: an offset up to which all transactions have ended; with it, `aborted` has those of the last answer.
+    `replica`: the broker to read from, -1 for the leader or the replica that it names.
     """
 
     def __init__(
@@ -70,10 +75,12 @@ class PartitionStream:
         topic_id: bytes,
         partition: int,
         stable_end: int | None = None,
+        replica: int = ANY_REPLICA,
     ) -> None:
         self._address = address
         connections = connections_to(address)
-        self._rate, self._rack = connections.rate, connections.rack
+        self._rate, self._rack = connections.rate, connections.rack if replica == ANY_REPLICA else ""
+        self._replica = replica
         self._cluster = cluster
         self._topic, self._topic_id, self._partition = topic, topic_id, partition
         self._name = f"{topic}-{partition}"
@@ -113,7 +120,8 @@ class PartitionStream:
     def read(self, offset: int) -> memoryview:
         """Return the records from `offset` on, at least one batch. The first may begin below it, the last may be cut.
 
-        Nothing is returned if compaction has left no batch from there up to the stable offset.
+        Nothing is returned if compaction has left no batch from there up to the stable offset, or if the replica has
+        none yet.
 
         Raises Unanswered without an answer for `timeout_s`, RecordsGone, RecordsUnreadable.
         """
@@ -126,7 +134,8 @@ class PartitionStream:
                 self._leave()
             else:
                 self.aborted = answer.aborted
-                if answer.records_end > answer.records_start or self._is_compacted(answer):
+                is_over = self._is_compacted(answer) or self._is_behind(answer, offset)
+                if answer.records_end > answer.records_start or is_over:
                     return frame[answer.records_start : answer.records_end]
                 if not answer.error and self._follow(answer.preferred_replica):
                     continue
@@ -189,6 +198,11 @@ class PartitionStream:
         is_answered = answer.is_named and not answer.error and answer.preferred_replica < 0
         return self._stable_end is not None and is_answered and answer.stable_offset >= self._stable_end
 
+    def _is_behind(self, answer: Fetched, offset: int) -> bool:
+        """Return whether an empty answer means that the high watermark of the replica is not above `offset` yet."""
+        is_answered = answer.is_named and not answer.error
+        return self._replica != ANY_REPLICA and is_answered and answer.high_watermark <= offset
+
     def _room(self, size_bytes: int) -> memoryview:
         if size_bytes > LARGEST_ANSWER_BYTES:
             raise ProtocolError(f"an answer of {size_bytes} bytes; at most {LARGEST_ANSWER_BYTES} are read")
@@ -203,6 +217,10 @@ class PartitionStream:
             raise RecordsGone(f"{self._name}: the topic was deleted, or created again, while it was read")
         if error:
             raise Unanswered(f"topic {self._topic}: {error_name(error)}")
+        if self._replica != ANY_REPLICA:
+            if self._replica not in topology.brokers:
+                raise Unanswered(f"{self._name}: broker {self._replica} is not running")
+            return topology.brokers[self._replica]
         place = topology.topics[self._topic].get(self._partition)
         if place is None or place.leader not in topology.brokers:
             raise Unanswered(f"{self._name} has no leader")
@@ -229,7 +247,12 @@ class PartitionStream:
 
 @contextmanager
 def open_stream(
-    address: KafkaAddress, topic: str, topic_id: bytes, partition: int, stable_end: int | None = None
+    address: KafkaAddress,
+    topic: str,
+    topic_id: bytes,
+    partition: int,
+    stable_end: int | None = None,
+    replica: int = ANY_REPLICA,
 ) -> Iterator[PartitionStream]:
     """Yield a stream of one partition, over a connection that other streams use before and after it.
 
@@ -240,6 +263,6 @@ def open_stream(
     except ValueError as error:
         raise Unanswered(f"{address}: {error}") from None
     with connections.borrow() as cluster:
-        stream = PartitionStream(address, cluster, topic, topic_id, partition, stable_end)
+        stream = PartitionStream(address, cluster, topic, topic_id, partition, stable_end, replica)
         yield stream
         stream.close()

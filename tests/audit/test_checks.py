@@ -127,8 +127,9 @@ def test_as_of_parses_times_and_offsets_and_refuses_other_values():
 
 def test_checks_are_named_in_the_order_of_reports():
     assert parse_checks("torn,damage", has_copies=False) == ("damage", "torn")
-    assert parse_checks("", has_copies=True) == CHECKS
-    assert parse_checks("", has_copies=False) == tuple(one for one in CHECKS if one != "copies")
+    assert parse_checks("", has_copies=True, directories=2) == CHECKS
+    assert parse_checks("", has_copies=False, directories=2) == tuple(one for one in CHECKS if one != "copies")
+    assert parse_checks("", has_copies=True) == tuple(one for one in CHECKS if one != "replicas")
     with pytest.raises(BadArgument, match="no check tron"):
         parse_checks("tron", has_copies=False)
 

@@ -147,7 +147,7 @@ def test_open_transactions_are_judged_without_reading_a_record(hanging):
 def test_the_report_of_a_cluster_lists_its_limits(hanging):
     found = over_the_wire(hanging)
     assert [one.check for one in found.source.not_checked] == ["index"]
-    assert {one.check for one in found.source.reduced} == {"gaps"}
+    assert {one.check for one in found.source.reduced} == {"gaps", "replicas"}
     assert found.source.read_until_ms == BEGIN_MS + SOON_MS
     assert over_the_wire(hanging, checks=("damage",)).source.not_checked == ()
 

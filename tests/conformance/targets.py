@@ -91,11 +91,15 @@ class Broker:
         self.log_file = directory / "broker.log"
         self.process = None
 
-    def start(self):
+    def spawn(self):
+        """Start the process, and do not wait until it is ready: a node of a quorum waits for others."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command(), stdout=log, stderr=log, cwd=HERE.parent.parent, start_new_session=True
             )
+
+    def start(self):
+        self.spawn()
         deadline = time.monotonic() + self.start_timeout_s
         while not self.is_ready():
             if self.process.poll() is not None:

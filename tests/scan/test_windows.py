@@ -422,3 +422,26 @@ def test_an_empty_answer_that_names_another_replica_is_not_the_end():
     with FetchStub(answer) as stub:
         found = chunks_of(stub, window_of(stub, end=4, is_committed=True))
     assert sum(len(some) for some, _ in found) == 4
+
+
+def test_a_window_of_one_replica_is_read_from_it_up_to_its_high_watermark():
+    """The replica has not fetched the last batches of the leader yet."""
+    rows, behind = batches_of(), batches_of(50)
+
+    def answer(offset):
+        return serve(behind)(offset) | {"high_watermark": 150} if offset < 150 else {"high_watermark": 150}
+
+    with FetchStub(serve(rows)) as leader, FetchStub(answer) as replica:
+        leader.others = {2: replica.port}
+        window = OffsetWindow(KafkaAddress((("127.0.0.1", leader.port),)), TOPIC, TOPIC_ID.bytes, 0, 0, END, replica=2)
+        chunks = WindowReader(DamageLog(REPORT), check_crc=True).chunks(window)
+        found = [int(row[headers.BASE_OFFSET]) for chunk in chunks for row in chunk.rows]
+    assert (found, leader.asked) == ([*behind], [])
+
+
+def test_a_replica_that_is_not_running_is_given_up():
+    with FetchStub(serve(batches_of())) as leader:
+        address = KafkaAddress((("127.0.0.1", leader.port),), timeout_s=0.01)
+        window = OffsetWindow(address, TOPIC, TOPIC_ID.bytes, 0, 0, END, replica=2)
+        with pytest.raises(Unanswered, match="ledger-0: broker 2 is not running"):
+            list(WindowReader(DamageLog(REPORT), check_crc=True).chunks(window))

@@ -19,6 +19,7 @@ NOUNS = {
     "reused": ("commit that may lack its records", "commits that may lack their records"),
     "index": ("wrong index entry", "wrong index entries"),
     "gaps": ("range of lost offsets", "ranges of lost offsets"),
+    "replicas": ("difference between replicas", "differences between replicas"),
     "copies": ("input without exactly one output", "inputs without exactly one output"),
     "stale": ("idle producer", "idle producers"),
     "shape": ("remark on the shape", "remarks on the shape"),

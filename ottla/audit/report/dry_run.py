@@ -57,10 +57,12 @@ def _is_empty(one: "Listed") -> bool:
 
 def _cells(one: "Listed") -> tuple[str, ...]:
     log = one.log
+    is_replica = log.window is not None and log.window.replica >= 0
+    name = f"{log.name} ({one.directory})" if is_replica else log.name
     if one.unread:
-        return printable(log.name), "", "", "", printable(f"not read: {one.unread}")
+        return printable(name), "", "", "", printable(f"not read: {one.unread}")
     size = size_words(log.size_bytes) if one.has_size else "unknown"
-    return printable(log.name), f"{log.log_start:,}", f"{log.least_end:,}", size, ""
+    return printable(name), f"{log.log_start:,}", f"{log.least_end:,}", size, ""
 
 
 def _estimate(found: "DryRun") -> str:
@@ -87,7 +89,9 @@ def _rights(found: "DryRun", head: str, missing: "Sequence[MissingRight]") -> It
 
 def _partition_row(one: "Listed") -> dict[str, Any]:
     log = one.log
-    row = {"topic": log.topic, "partition": log.partition}
+    row: dict[str, Any] = {"topic": log.topic, "partition": log.partition}
+    if log.window is not None and log.window.replica >= 0:
+        row["replica"] = log.window.replica
     if one.unread:
         return {**row, "unread": one.unread}
     return {**row, "start": log.log_start, "end": log.least_end, "bytes": log.size_bytes or None}

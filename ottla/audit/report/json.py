@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ottla.audit.audited import Audit, PartitionAudit
+from ottla.audit.audited import Audit, PartitionAudit, Source
 from ottla.audit.report import open_now
 
 
@@ -17,7 +17,7 @@ def lines(audit: Audit) -> str:
 def _source(audit: Audit) -> Iterator[str]:
     """Yield a line about the source, if it shows less than a directory does."""
     source = audit.source
-    if source.read_until_ms is not None:
+    if source != Source():
         yield json.dumps(
             {
                 "source": ",".join(audit.directories),
