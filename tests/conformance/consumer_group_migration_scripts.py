@@ -274,6 +274,18 @@ def classic_members_commit_and_fetch(requests):
     finish(requests)
 
 
+def a_classic_member_joins_after_its_removal_and_commits(requests):
+    old, new = mix(requests)
+    requests.leave((old.member_id, None))  # as at the end of its session, of which the client hears nothing
+    new.beat({})
+    requests.commit([(requests.a, [(0, 9, "")])], "m1", new.epoch)
+    old.join()
+    old.sync()
+    old.commit()
+    requests.fetch_as()
+    finish(requests)
+
+
 def a_classic_member_of_two_topics_changes_its_subscription(requests):
     old, new = mix(requests)
     old.join(names=[requests.a, requests.b])
@@ -448,6 +460,7 @@ SCRIPTS = [
     versions_of_the_messages_of_classic_members,
     requests_of_classic_members_with_refusals,
     classic_members_commit_and_fetch,
+    a_classic_member_joins_after_its_removal_and_commits,
     a_classic_member_of_two_topics_changes_its_subscription,
     static_classic_members_come_back,
     the_last_consumer_leaves_a_classic_member,

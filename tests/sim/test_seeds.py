@@ -302,6 +302,15 @@ def test_an_offset_that_another_member_takes_back_is_noticed():
     assert commit("a", 0, bytes(15) + b"1") == ["offset-went-back"]
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [80_513],
+    ids=["joins-after-its-removal"],
+)
+def test_migration_by_the_rules_of_kafka_fails_no_check(seed):
+    assert run_seed(seed, PROFILES["consumer-groups-migration"]).problems == []
+
+
 def test_an_append_that_fails_and_is_acknowledged_is_noticed(monkeypatch):
     write = LogSegments.append
 

@@ -8,7 +8,7 @@ A group may become a classic one and back (`migration_checks.py`). It keeps its 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.simulation.groups.classic_membership import ClassicMembership, find_places
@@ -102,7 +102,8 @@ class GroupChecks:
         if (caller, row.offset) in self.lost_commits:
             self._world.met["offsets taken back by late commits"] += 1
             return
-        if any(each.member_id == caller.member_id and each.is_overtaken for each in self._memberships()):
+        member = next((each for each in self._memberships() if each.member_id == caller.member_id), None)
+        if member is not None and member.is_overtaken:
             self._world.met["offsets taken back by members of a withdrawn assignment"] += 1
             return
         self._world.violations.append(
@@ -163,6 +164,7 @@ class GroupChecks:
         before, now = self._seen.get(group.group_id), SeenGroup.of(group, self._world.kills)
         self._seen[group.group_id] = now
         if before is not None and before.is_classic == now.is_classic:
+            self._find_returns(now.targets.keys() - before.targets.keys())
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
@@ -195,6 +197,17 @@ class GroupChecks:
             if membership.owned - (set() if member is None else _partitions_of(member).keys()):
                 membership.is_overtaken = True
                 self._world.met["members of a withdrawn assignment"] += 1
+
+    def _find_returns(self, joined: Set[str]) -> None:
+        """Mark clients that have joined a consumer group with their old member id, and with what they owned.
+
+        Such a client has not noticed that its session ended. A classic member may join with any id, and gets no error
+        then. It gives up its partitions only when it reads its assignment, and others may have them. Kafka allows it.
+        """
+        for membership in self._memberships():
+            if isinstance(membership, ClassicMembership) and membership.member_id in joined and membership.owned:
+                membership.is_overtaken = True
+                self._world.met["members that joined with what they owned before their removal"] += 1
 
     def _check_group(self, group: ConsumerGroup) -> Iterator[str]:
         title = f"group {group.group_id}"
@@ -262,8 +275,10 @@ class GroupChecks:
         for other in self._memberships():
             if other is membership or other.group != membership.group or other.is_overtaken:
                 continue
+            if other.member_id not in group.members:
+                continue
             both = new & other.owned
-            if both and other.member_id in group.members:
+            if both:
                 world.violations.append(
                     f"given-twice: {membership.member_id} gets {_show(both)}, which {other.member_id} has not given up"
                 )
