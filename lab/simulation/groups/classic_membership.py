@@ -149,6 +149,7 @@ class ClassicMembership(Membership):
         self.says_all = self._must_join = False
         self._names.update((topic.topic_id, name) for name, topic in assembly.broker.cluster.topics.items())
         self.assigned = find_places(assembly, content)
+        self.owned_by_name -= self.assigned
         new = self.assigned - self.owned
         if self.must_give_up:
             self._must_join = True
@@ -199,7 +200,9 @@ class ClassicMembership(Membership):
         topics = self.world.assembly.broker.cluster.topics
         self._names.update((topic.topic_id, name) for name, topic in topics.items())
         newer = {old: topics[name].topic_id for old, name in self._names.items() if name in topics}
-        self.owned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.owned}
+        owned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.owned}
+        self.owned_by_name |= owned - self.owned
+        self.owned = owned
         self.assigned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.assigned}
 
     def _name(self, places: Iterable[GroupPartition]) -> Partitions:

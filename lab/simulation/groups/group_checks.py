@@ -106,6 +106,9 @@ class GroupChecks:
         if member is not None and member.is_overtaken:
             self._world.met["offsets taken back by members of a withdrawn assignment"] += 1
             return
+        if member is not None and (row.topic_id, row.partition) in member.owned_by_name:
+            self._world.met["offsets taken back in a topic of the same name"] += 1
+            return
         self._world.violations.append(
             f"offset-went-back: {caller.member_id} of group {caller.group_id} commits {row.offset} in "
             f"{row.topic}-{row.partition} at {caller.generation}, and {member_id} has committed {offset}"
@@ -278,7 +281,8 @@ class GroupChecks:
             if other.member_id not in group.members:
                 continue
             both = new & other.owned
-            if both:
+            world.met["partitions given that another member owns by name"] += len(both & other.owned_by_name)
+            if both := both - other.owned_by_name:
                 world.violations.append(
                     f"given-twice: {membership.member_id} gets {_show(both)}, which {other.member_id} has not given up"
                 )
