@@ -171,13 +171,16 @@ class GroupChecks:
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
-            self._upgraded[group.group_id] = max(self._epochs.get(group.group_id, (0, 0)))
+        self._upgraded.pop(group.group_id, None)
         if before is None:
             return
+        before = before.look_again()
         self._currents = {key: value for key, value in self._currents.items() if key[0] != group.group_id}
         if before.is_empty:
             self._forget(group.group_id)
             return
+        if before.classic is not None:
+            self._upgraded[group.group_id] = before.classic.generation
         self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
         yield from check_migration(assembly, before, group, before.kills != now.kills)
 

@@ -21,7 +21,7 @@ class SeenGroup(NamedTuple):
 
     kills: int
     """The number of lives of the broker that had ended."""
-    is_classic: bool
+    classic: ClassicGroup | None
     is_empty: bool
     assignments: Mapping[str, bytes]
     targets: Mapping[str, Assignment]
@@ -30,9 +30,17 @@ class SeenGroup(NamedTuple):
     def of(cls, group: ClassicGroup | ConsumerGroup, kills: int) -> "SeenGroup":
         if isinstance(group, ClassicGroup):
             assignments = {member_id: member.assignment for member_id, member in group.members.items()}
-            return cls(kills, True, group.is_empty, assignments, {})
+            return cls(kills, group, group.is_empty, assignments, {})
         targets = {member_id: group.targets.get(member_id, {}) for member_id in group.members}
-        return cls(kills, False, group.is_empty, {}, targets)
+        return cls(kills, None, group.is_empty, {}, targets)
+
+    @property
+    def is_classic(self) -> bool:
+        return self.classic is not None
+
+    def look_again(self) -> "SeenGroup":
+        """Return the group as it is now or was last: a classic one also changes in steps that call no port."""
+        return self if self.classic is None else SeenGroup.of(self.classic, self.kills)
 
     def find_partitions(self, assembly: Assembly, member_id: str) -> set[GroupPartition]:
         """Return the existing partitions of a member."""
