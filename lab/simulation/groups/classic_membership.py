@@ -63,10 +63,17 @@ class ClassicMembership(Membership):
         self.member_id = ""
         self._must_join = True
         self._names: dict[bytes, str] = {}
+        self._withheld: set[GroupPartition] = set()
+        self.forgotten: tuple[int, set[GroupPartition]] = (0, set())
+        """What the last assignment withheld until this client had given it up and joined, and its generation, if the
+        client restarted instead. A static member that restarts gets its assignment again, without a rebalance."""
         self._assigned_of: TopicCounts | None = None
         """The topics that this client, as the leader, has assigned."""
 
     def rejoin(self, with_new_id: bool = False) -> None:
+        if self._withheld and self.instance_id is not None:
+            self.forgotten = self.epoch, self._withheld
+        self._withheld = set()
         super().rejoin()
         self._must_join, self._assigned_of = True, None
         if with_new_id:
@@ -150,6 +157,7 @@ class ClassicMembership(Membership):
         self._names.update((topic.topic_id, name) for name, topic in assembly.broker.cluster.topics.items())
         self.assigned = find_places(assembly, content)
         self.owned_by_name -= self.assigned
+        self._withheld = self.owned - self.assigned
         new = self.assigned - self.owned
         if self.must_give_up:
             self._must_join = True

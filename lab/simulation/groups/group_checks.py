@@ -17,6 +17,7 @@ from lab.simulation.groups.migration_checks import (
     SeenGroup,
     check_classic_owners,
     check_migration,
+    find_forgotten,
     is_owner_of_classic_group,
 )
 from ottla.broker.assembly import Assembly
@@ -383,7 +384,10 @@ class GroupChecks:
         topics = assembly.broker.cluster.topics
         names = {name for each in clients for name in each.names if name in topics}
         everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
-        if (found := {place for each in clients for place in each.owned}) != everything:
+        found = {place for each in clients for place in each.owned}
+        if found == everything - find_forgotten(group, clients) != everything:
+            self._world.met["groups with partitions that a member forgot to give up"] += 1
+        elif found != everything:
             yield f"{title} has {_show(found)} of {_show(everything)}"
 
     def find_members_left(self, assembly: Assembly) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Checks of a group that changes its protocol: each member keeps its partitions, and gets none of another. free"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from lab.simulation.groups.classic_membership import find_places
+from lab.simulation.groups.classic_membership import ClassicMembership, find_places
 from lab.simulation.groups.membership import GroupPartition, Membership
 from ottla.broker.assembly import Assembly
 from ottla.broker.group.classic_group import ClassicGroup
@@ -95,3 +95,13 @@ def is_owner_of_classic_group(group: ClassicGroup, membership: Membership) -> bo
     """Return whether a client may commit in a classic group."""
     is_of_generation = membership.member_id in group.members and membership.epoch == group.generation
     return is_of_generation and group.state in _WITH_OWNERS
+
+
+def find_forgotten(group: ClassicGroup, memberships: Iterable[Membership]) -> set[GroupPartition]:
+    """Return the partitions without an owner in a generation, because a static member restarted before it joined again.
+
+    The leader of cooperative members assigns a partition only in the rebalance that its owner begins when it has given
+    the partition up. A static member that restarts owns nothing, and begins none.
+    """
+    classic = (each for each in memberships if isinstance(each, ClassicMembership))
+    return {place for each in classic if each.forgotten[0] == group.generation for place in each.forgotten[1]}
