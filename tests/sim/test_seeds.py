@@ -304,8 +304,14 @@ def test_an_offset_that_another_member_takes_back_is_noticed():
 
 @pytest.mark.parametrize(
     "seed",
-    [80_513, 81_100, 82_949, 83_354],
-    ids=["joins-after-its-removal", "topic-created-again", "assignments-withdrawn", "restarts-before-it-gives-up"],
+    [80_513, 81_100, 82_949, 83_354, 85_182],
+    ids=[
+        "joins-after-its-removal",
+        "topic-created-again",
+        "assignments-withdrawn",
+        "restarts-before-it-gives-up",
+        "leader-restarts",
+    ],
 )
 def test_migration_by_the_rules_of_kafka_fails_no_check(seed):
     assert run_seed(seed, PROFILES["consumer-groups-migration"]).problems == []

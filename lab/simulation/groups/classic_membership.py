@@ -67,12 +67,16 @@ class ClassicMembership(Membership):
         self.forgotten: tuple[int, set[GroupPartition]] = (0, set())
         """What the last assignment withheld until this client had given it up and joined, and its generation, if the
         client restarted instead. A static member that restarts gets its assignment again, without a rebalance."""
+        self.divided: tuple[int, TopicCounts] = (0, {})
+        """The topics that this client had assigned as the leader of a generation, in which it restarted."""
         self._assigned_of: TopicCounts | None = None
         """The topics that this client, as the leader, has assigned."""
 
     def rejoin(self, with_new_id: bool = False) -> None:
         if self._withheld and self.instance_id is not None:
             self.forgotten = self.epoch, self._withheld
+        if self._assigned_of is not None and self.instance_id is not None:
+            self.divided = self.epoch, self._assigned_of
         self._withheld = set()
         super().rejoin()
         self._must_join, self._assigned_of = True, None

@@ -385,8 +385,8 @@ class GroupChecks:
         names = {name for each in clients for name in each.names if name in topics}
         everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
         found = {place for each in clients for place in each.owned}
-        if found == everything - find_forgotten(group, clients) != everything:
-            self._world.met["groups with partitions that a member forgot to give up"] += 1
+        if found == everything - find_forgotten(assembly, group, clients) != everything:
+            self._world.met["groups with partitions that a member forgot"] += 1
         elif found != everything:
             yield f"{title} has {_show(found)} of {_show(everything)}"
 

@@ -97,11 +97,19 @@ def is_owner_of_classic_group(group: ClassicGroup, membership: Membership) -> bo
     return is_of_generation and group.state in _WITH_OWNERS
 
 
-def find_forgotten(group: ClassicGroup, memberships: Iterable[Membership]) -> set[GroupPartition]:
-    """Return the partitions without an owner in a generation, because a static member restarted before it joined again.
+def find_forgotten(assembly: Assembly, group: ClassicGroup, memberships: Iterable[Membership]) -> set[GroupPartition]:
+    """Return the partitions without an owner in a generation, because a static member restarted in it.
 
     The leader of cooperative members assigns a partition only in the rebalance that its owner begins when it has given
-    the partition up. A static member that restarts owns nothing, and begins none.
+    the partition up. The leader itself begins one when topics or partitions are created. A static member that restarts
+    has forgotten what it owned, and what it assigned, and begins none.
     """
-    classic = (each for each in memberships if isinstance(each, ClassicMembership))
-    return {place for each in classic if each.forgotten[0] == group.generation for place in each.forgotten[1]}
+    found: set[GroupPartition] = set()
+    for each in memberships:
+        if isinstance(each, ClassicMembership):
+            found |= each.forgotten[1] if each.forgotten[0] == group.generation else set()
+            generation, counts = each.divided
+            for name, topic in assembly.broker.cluster.topics.items() if generation == group.generation else ():
+                _, first = counts.get(name) or (b"", 0)
+                found |= {(topic.topic_id, index) for index in range(first, topic.partition_count)}
+    return found
