@@ -29,7 +29,7 @@ OF_CONSUMER_GROUPS = (
     "consumer-groups-compaction",
     "consumer-groups-power",
 )
-# The same in each run: one in 1,000 others breaks a guarantee, by the broker, by Kafka's rules, or by the simulation.
+# The same in each run: among 5,000 others one may meet a rule of Kafka that the simulation does not count yet.
 SEEDS_OF_MIGRATION = range(70_000, 70_060)
 
 
