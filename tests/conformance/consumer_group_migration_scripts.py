@@ -274,6 +274,40 @@ def classic_members_commit_and_fetch(requests):
     finish(requests)
 
 
+def a_classic_member_joins_after_its_removal_and_commits(requests):
+    old, new = mix(requests)
+    requests.leave((old.member_id, None))  # as at the end of its session, of which the client hears nothing
+    new.beat({})
+    requests.commit([(requests.a, [(0, 9, "")])], "m1", new.epoch)
+    old.join()
+    old.sync()
+    old.commit()
+    requests.fetch_as()
+    finish(requests)
+
+
+def a_topic_that_a_classic_member_owns_is_created_again(requests):
+    later = f"{requests.group}-later"
+    requests.create_later()
+    old = ClassicMember(requests, names=[later])
+    old.enter()
+    old.sync(given=[(old.member_id, assign(version=3, **{later: [0, 1]}))])
+    new = Member(requests, "m1", later, assignor="range")
+    new.join()
+    new.beat({})
+    requests.delete_topic(later)
+    requests.create_later()
+    new.beat({})
+    new.beat({})
+    requests.commit([(later, [(1, 9, "")])], "m1", new.epoch)
+    requests.commit([(later, [(1, 7, "")])], old.member_id, old.generation)
+    requests.fetch([(later, [1])])
+    old.join()
+    old.sync()
+    requests.describe_consumer_group()
+    requests.read_records(ordered=False)
+
+
 def a_classic_member_of_two_topics_changes_its_subscription(requests):
     old, new = mix(requests)
     old.join(names=[requests.a, requests.b])
@@ -448,6 +482,8 @@ SCRIPTS = [
     versions_of_the_messages_of_classic_members,
     requests_of_classic_members_with_refusals,
     classic_members_commit_and_fetch,
+    a_classic_member_joins_after_its_removal_and_commits,
+    a_topic_that_a_classic_member_owns_is_created_again,
     a_classic_member_of_two_topics_changes_its_subscription,
     static_classic_members_come_back,
     the_last_consumer_leaves_a_classic_member,

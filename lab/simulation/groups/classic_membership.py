@@ -63,10 +63,21 @@ class ClassicMembership(Membership):
         self.member_id = ""
         self._must_join = True
         self._names: dict[bytes, str] = {}
+        self._withheld: set[GroupPartition] = set()
+        self.forgotten: tuple[int, set[GroupPartition]] = (0, set())
+        """What the last assignment withheld until this client had given it up and joined, and its generation, if the
+        client restarted instead. A static member that restarts gets its assignment again, without a rebalance."""
+        self.divided: tuple[int, TopicCounts] = (0, {})
+        """The topics that this client had assigned as the leader of a generation, in which it restarted."""
         self._assigned_of: TopicCounts | None = None
         """The topics that this client, as the leader, has assigned."""
 
     def rejoin(self, with_new_id: bool = False) -> None:
+        if self._withheld and self.instance_id is not None:
+            self.forgotten = self.epoch, self._withheld
+        if self._assigned_of is not None and self.instance_id is not None:
+            self.divided = self.epoch, self._assigned_of
+        self._withheld = set()
         super().rejoin()
         self._must_join, self._assigned_of = True, None
         if with_new_id:
@@ -149,6 +160,8 @@ class ClassicMembership(Membership):
         self.says_all = self._must_join = False
         self._names.update((topic.topic_id, name) for name, topic in assembly.broker.cluster.topics.items())
         self.assigned = find_places(assembly, content)
+        self.owned_by_name -= self.assigned
+        self._withheld = self.owned - self.assigned
         new = self.assigned - self.owned
         if self.must_give_up:
             self._must_join = True
@@ -199,7 +212,9 @@ class ClassicMembership(Membership):
         topics = self.world.assembly.broker.cluster.topics
         self._names.update((topic.topic_id, name) for name, topic in topics.items())
         newer = {old: topics[name].topic_id for old, name in self._names.items() if name in topics}
-        self.owned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.owned}
+        owned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.owned}
+        self.owned_by_name |= owned - self.owned
+        self.owned = owned
         self.assigned = {(newer.get(topic_id, topic_id), index) for topic_id, index in self.assigned}
 
     def _name(self, places: Iterable[GroupPartition]) -> Partitions:

@@ -8,7 +8,7 @@ A group may become a classic one and back (`migration_checks.py`). It keeps its 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.simulation.groups.classic_membership import ClassicMembership, find_places
@@ -17,6 +17,7 @@ from lab.simulation.groups.migration_checks import (
     SeenGroup,
     check_classic_owners,
     check_migration,
+    find_forgotten,
     is_owner_of_classic_group,
 )
 from ottla.broker.assembly import Assembly
@@ -102,8 +103,12 @@ class GroupChecks:
         if (caller, row.offset) in self.lost_commits:
             self._world.met["offsets taken back by late commits"] += 1
             return
-        if any(each.member_id == caller.member_id and each.is_overtaken for each in self._memberships()):
+        member = next((each for each in self._memberships() if each.member_id == caller.member_id), None)
+        if member is not None and member.is_overtaken:
             self._world.met["offsets taken back by members of a withdrawn assignment"] += 1
+            return
+        if member is not None and (row.topic_id, row.partition) in member.owned_by_name:
+            self._world.met["offsets taken back in a topic of the same name"] += 1
             return
         self._world.violations.append(
             f"offset-went-back: {caller.member_id} of group {caller.group_id} commits {row.offset} in "
@@ -163,16 +168,20 @@ class GroupChecks:
         before, now = self._seen.get(group.group_id), SeenGroup.of(group, self._world.kills)
         self._seen[group.group_id] = now
         if before is not None and before.is_classic == now.is_classic:
+            self._find_returns(now.targets.keys() - before.targets.keys())
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
-            self._upgraded[group.group_id] = max(self._epochs.get(group.group_id, (0, 0)))
+        self._upgraded.pop(group.group_id, None)
         if before is None:
             return
+        before = before.look_again()
         self._currents = {key: value for key, value in self._currents.items() if key[0] != group.group_id}
         if before.is_empty:
             self._forget(group.group_id)
             return
+        if before.classic is not None:
+            self._upgraded[group.group_id] = before.classic.generation
         self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
         yield from check_migration(assembly, before, group, before.kills != now.kills)
 
@@ -195,6 +204,17 @@ class GroupChecks:
             if membership.owned - (set() if member is None else _partitions_of(member).keys()):
                 membership.is_overtaken = True
                 self._world.met["members of a withdrawn assignment"] += 1
+
+    def _find_returns(self, joined: Set[str]) -> None:
+        """Mark clients that have joined a consumer group with their old member id, and with what they owned.
+
+        Such a client has not noticed that its session ended. A classic member may join with any id, and gets no error
+        then. It gives up its partitions only when it reads its assignment, and others may have them. Kafka allows it.
+        """
+        for membership in self._memberships():
+            if isinstance(membership, ClassicMembership) and membership.member_id in joined and membership.owned:
+                membership.is_overtaken = True
+                self._world.met["members that joined with what they owned before their removal"] += 1
 
     def _check_group(self, group: ConsumerGroup) -> Iterator[str]:
         title = f"group {group.group_id}"
@@ -262,8 +282,11 @@ class GroupChecks:
         for other in self._memberships():
             if other is membership or other.group != membership.group or other.is_overtaken:
                 continue
+            if other.member_id not in group.members:
+                continue
             both = new & other.owned
-            if both and other.member_id in group.members:
+            world.met["partitions given that another member owns by name"] += len(both & other.owned_by_name)
+            if both := both - other.owned_by_name:
                 world.violations.append(
                     f"given-twice: {membership.member_id} gets {_show(both)}, which {other.member_id} has not given up"
                 )
@@ -361,7 +384,10 @@ class GroupChecks:
         topics = assembly.broker.cluster.topics
         names = {name for each in clients for name in each.names if name in topics}
         everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
-        if (found := {place for each in clients for place in each.owned}) != everything:
+        found = {place for each in clients for place in each.owned}
+        if found == everything - find_forgotten(assembly, group, clients) != everything:
+            self._world.met["groups with partitions that a member forgot"] += 1
+        elif found != everything:
             yield f"{title} has {_show(found)} of {_show(everything)}"
 
     def find_members_left(self, assembly: Assembly) -> Iterator[str]:

@@ -77,6 +77,8 @@ class Membership:
         self.assigned: set[GroupPartition] = set()
         self.owned: set[GroupPartition] = set()
         self.given_up: set[GroupPartition] = set()
+        self.owned_by_name: set[GroupPartition] = set()
+        """Partitions of new topics that a client takes for old ones of their names. No answer has given them to it."""
         self.positions: dict[GroupPartition, int] = {}
         """The positions in owned partitions, from their first fetch on."""
         self.beats = 0
@@ -97,7 +99,7 @@ class Membership:
     def rejoin(self, with_new_id: bool = False) -> None:
         """Drop all partitions and join with the next heartbeat, perhaps as another member."""
         self.epoch = 0
-        self.assigned, self.owned = set(), set()
+        self.assigned, self.owned, self.owned_by_name = set(), set(), set()
         self.positions.clear()
         self.beats += 1
         if with_new_id:

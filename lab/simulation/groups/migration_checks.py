@@ -1,9 +1,9 @@
 """Checks of a group that changes its protocol: each member keeps its partitions, and gets none of another. free"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from lab.simulation.groups.classic_membership import find_places
+from lab.simulation.groups.classic_membership import ClassicMembership, find_places
 from lab.simulation.groups.membership import GroupPartition, Membership
 from ottla.broker.assembly import Assembly
 from ottla.broker.group.classic_group import ClassicGroup
@@ -21,7 +21,7 @@ class SeenGroup(NamedTuple):
 
     kills: int
     """The number of lives of the broker that had ended."""
-    is_classic: bool
+    classic: ClassicGroup | None
     is_empty: bool
     assignments: Mapping[str, bytes]
     targets: Mapping[str, Assignment]
@@ -30,9 +30,17 @@ class SeenGroup(NamedTuple):
     def of(cls, group: ClassicGroup | ConsumerGroup, kills: int) -> "SeenGroup":
         if isinstance(group, ClassicGroup):
             assignments = {member_id: member.assignment for member_id, member in group.members.items()}
-            return cls(kills, True, group.is_empty, assignments, {})
+            return cls(kills, group, group.is_empty, assignments, {})
         targets = {member_id: group.targets.get(member_id, {}) for member_id in group.members}
-        return cls(kills, False, group.is_empty, {}, targets)
+        return cls(kills, None, group.is_empty, {}, targets)
+
+    @property
+    def is_classic(self) -> bool:
+        return self.classic is not None
+
+    def look_again(self) -> "SeenGroup":
+        """Return the group as it is now or was last: a classic one also changes in steps that call no port."""
+        return self if self.classic is None else SeenGroup.of(self.classic, self.kills)
 
     def find_partitions(self, assembly: Assembly, member_id: str) -> set[GroupPartition]:
         """Return the existing partitions of a member."""
@@ -87,3 +95,21 @@ def is_owner_of_classic_group(group: ClassicGroup, membership: Membership) -> bo
     """Return whether a client may commit in a classic group."""
     is_of_generation = membership.member_id in group.members and membership.epoch == group.generation
     return is_of_generation and group.state in _WITH_OWNERS
+
+
+def find_forgotten(assembly: Assembly, group: ClassicGroup, memberships: Iterable[Membership]) -> set[GroupPartition]:
+    """Return the partitions without an owner in a generation, because a static member restarted in it.
+
+    The leader of cooperative members assigns a partition only in the rebalance that its owner begins when it has given
+    the partition up. The leader itself begins one when topics or partitions are created. A static member that restarts
+    has forgotten what it owned, and what it assigned, and begins none.
+    """
+    found: set[GroupPartition] = set()
+    for each in memberships:
+        if isinstance(each, ClassicMembership):
+            found |= each.forgotten[1] if each.forgotten[0] == group.generation else set()
+            generation, counts = each.divided
+            for name, topic in assembly.broker.cluster.topics.items() if generation == group.generation else ():
+                _, first = counts.get(name) or (b"", 0)
+                found |= {(topic.topic_id, index) for index in range(first, topic.partition_count)}
+    return found
