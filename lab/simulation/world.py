@@ -7,7 +7,9 @@ broker runs, and every transaction must end by itself. Last, fresh consumers rea
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -158,10 +160,7 @@ class World:
 
     def _has_worked(self) -> bool:
         """Return whether every client has done what the run must wait for."""
-        for process in self.processes:
-            if not process.has_worked:
-                return False
-        return True
+        return all(map(attrgetter("has_worked"), self.processes))
 
     def _work_until(self, done: Callable[[], bool], for_ms: float) -> None:
         schedule = self.schedule
@@ -318,7 +317,7 @@ class World:
 
     def run_in_turn(self, work: Callable[[], None]) -> None:
         """Run code of the broker as a turn of its own."""
-        self.guard(lambda: self._turns.event(work))
+        self.guard(partial(self._turns.event, work))
 
     def guard(self, work: Callable[[], None]) -> None:
         """Run code of the broker. A kill in it ends this life of the broker."""
