@@ -127,7 +127,7 @@ def test_a_producer_that_is_fenced_between_two_transactions_names_what_it_still_
 TRACES = """
 from lab.simulation.outcome import judge, run_seed
 from lab.simulation.faults import PROFILES
-print(" ".join(run_seed(seed, PROFILES[name]).trace for seed in range(2) for name in sorted(PROFILES)))
+print(" ".join(run_seed(1, PROFILES[name]).trace for name in sorted(PROFILES)))
 """
 
 
@@ -145,7 +145,7 @@ def test_a_seed_has_the_same_trace_for_any_hash_seed():
         )
         found.add(ran.stdout)
     assert len(found) == 1
-    assert len(set(found.pop().split())) == 2 * len(PROFILES)
+    assert len(set(found.pop().split())) == len(PROFILES)
 
 
 def test_a_delayed_end_hits_the_next_transaction_of_transactions_v1_alone():
