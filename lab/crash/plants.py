@@ -30,8 +30,8 @@ from ottla.broker.log.unified_log import UnifiedLog
 
 SMALL: Final = Shape(16_384, 300)
 SEED: Final = 1
-EVERY: Final = 12
-"""Hunts in crash states use the states of every 12th port call."""
+EVERY: Final = 17
+"""Hunts in crash states use the states of every 17th port call."""
 FIRST_STOP: Final = 2400
 """A port call before the first clean stop that shows a stop without a sync."""
 
