@@ -1,6 +1,7 @@
 """Requests of consumers and group members in simulations, and the errors that they expect. pure"""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -63,6 +64,7 @@ def sync_group(
     return request(ApiKey.SYNC_GROUP, 3, **member, assignments=assignments)
 
 
+@lru_cache
 def heartbeat(group: str, generation_id: int, member_id: str, instance_id: str | None = None) -> Request:
     return request(ApiKey.HEARTBEAT, 3, **_member(group, generation_id, member_id, instance_id))
 
@@ -142,6 +144,7 @@ def create_partitions(name: str, partition_count: int) -> Request:
     return request(ApiKey.CREATE_PARTITIONS, 3, topics=[row], timeout_ms=1000, validate_only=False)
 
 
+@lru_cache(maxsize=1024)
 def fetch(
     topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20
 ) -> Request:

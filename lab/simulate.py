@@ -173,14 +173,14 @@ def outcomes(seeds: range, profile: str | None, plant: str | None, jobs: int) ->
 
 
 def _collect_seldom() -> None:
-    """Disable GC: a world becomes garbage only after its seed has run, and collecting before costs a tenth."""
+    """Disable GC: a world becomes garbage only after its seed has run, and `_run_task` collects it then."""
     gc.freeze()
     gc.disable()
 
 
 def _run_task(task: tuple[int, str | None, str | None]) -> Outcome:
     seed, profile, plant = task
-    if not gc.isenabled() and seed % CHUNK == 0:
+    if not gc.isenabled():
         gc.collect()
     with PLANTS[plant]() if plant else nullcontext():
         return run_seed(seed, PROFILES[profile] if profile else None)

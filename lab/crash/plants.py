@@ -30,8 +30,10 @@ from ottla.broker.log.unified_log import UnifiedLog
 
 SMALL: Final = Shape(16_384, 300)
 SEED: Final = 1
-EVERY: Final = 12
-"""Hunts in crash states use the states of every 12th port call."""
+EVERY: Final = 17
+"""Hunts in crash states use the states of every 17th port call."""
+FIRST_STOP: Final = 2400
+"""A port call before the first clean stop that shows a stop without a sync."""
 
 
 class Notice(NamedTuple):
@@ -48,13 +50,13 @@ class _Enough(BaseException):
 # --- hunts
 
 
-def _in_states(loss: str) -> Notice | None:
-    """Search for the loss in crash states of a broker that flushes."""
+def _in_states(loss: str, first: int = 0) -> Notice | None:
+    """Search for the loss in crash states of a broker that flushes, from the port call `first` on."""
     found: list[Notice] = []
     tries = 0
 
     def choose_crashes(call: int) -> Iterator[Any]:
-        if call % EVERY == 0:
+        if call >= first and call % EVERY == 0:
             yield CRASHES[call // EVERY % len(CRASHES)]
 
     def visit(state: State) -> None:
@@ -101,6 +103,10 @@ def _in_failures(loss: str, only_syncs: bool, every: int = 7) -> Notice | None:
 
 
 Hunt = Callable[[str], Notice | None]
+
+
+def _in_states_of_stops(loss: str) -> Notice | None:
+    return _in_states(loss, FIRST_STOP)
 
 
 def _in_flips(loss: str) -> Notice | None:
@@ -267,7 +273,7 @@ PLANTS: Final[dict[str, Hunted]] = {
             Replacement(UnifiedLog, "save", _name_no_files),
             Replacement(Checkpointer, "unsynced_paths", _name_no_files),
         ),
-        _in_states,
+        _in_states_of_stops,
     ),
     # --- recovery
     "torn-tail-kept": _plant(

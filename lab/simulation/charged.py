@@ -33,7 +33,8 @@ class ChargedTurns(Turns):
         before_us = self.charged_us
         super().event(work)
         cost_us = self.charged_us - before_us
-        self.most_us = max(self.most_us, cost_us)
+        if cost_us > self.most_us:
+            self.most_us = cost_us
         if cost_us > MOST_EVENT_US:
             self._on_excess(getattr(work, "__qualname__", repr(work)), cost_us)
 

@@ -80,6 +80,8 @@ class Reader(Process):
 class Consumer(Reader):
     """A consumer that polls its partitions until the faults end (`World.resting`)."""
 
+    has_worked = True
+
     def run(self) -> Script:
         positions = dict.fromkeys(self.places, 0)
         while not self.world.resting:
@@ -97,6 +99,8 @@ class Consumer(Reader):
 
 class KeyReader(Reader):
     """A consumer that polls compacted partitions until the faults end (`World.resting`)."""
+
+    has_worked = True
 
     def run(self) -> Script:
         positions = dict.fromkeys(self.places, 0)

@@ -40,4 +40,5 @@ class History:
 
     def _add(self, proc: str, kind: str, f: str, op: int, fields: Entry) -> None:
         entry = {"i": len(self.entries), "t": round(self._now_ms(), 3), "proc": proc, "type": kind, "f": f, "op": op}
-        self.entries.append({**entry, **fields})
+        entry.update(fields)
+        self.entries.append(entry)

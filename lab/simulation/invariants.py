@@ -67,6 +67,8 @@ class Invariants:
     def __init__(self, met: Counter[str]) -> None:
         self._met = met
         self._ends: dict[str, tuple[int, int, int]] = {}
+        self._found: dict[Partition, tuple[int, int, int]] = {}
+        """The ends that the last check found in this life."""
         self._states: dict[int, States] = {}
 
     def lost_power(self) -> None:
@@ -88,16 +90,18 @@ class Invariants:
             if before is not None and partition.log_end_offset < before[2]:
                 yield f"{partition.name} ended at {before[2]} and ends at {partition.log_end_offset} after a restart"
         self._ends.clear()
+        self._found.clear()
 
     def check(self, assembly: Assembly) -> Iterator[str]:
         """Check every invariant that this step may have broken."""
-        ends = self._ends
+        found = self._found
         for partition in assembly.broker.cluster.partitions():
-            now = (partition.last_stable_offset, partition.high_watermark, partition.log_end_offset)
-            before = ends.get(partition.name)
-            if now != before:
-                ends[partition.name] = now
-                yield from _check_ends(partition, before, now)
+            now = partition.last_stable_offset, partition.high_watermark, partition.log.log_end_offset
+            if found.get(partition) != now:
+                found[partition] = now
+                name = partition.name
+                yield from _check_ends(partition, self._ends.get(name), now)
+                self._ends[name] = now
         oldest_ms = assembly.broker.clock.now_ms() - assembly.config.transactional_id_expiration_ms
         for shard in assembly.broker.transactions.shards():
             states = shard.states

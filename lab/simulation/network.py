@@ -6,6 +6,7 @@ perhaps seconds later, after the client has retried on another link.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -124,14 +125,14 @@ class Link:
     def _plan_up(self, piece: bytes) -> None:
         number = self._sent
         self._sent += 1
-        self._host.schedule.at(self._up_ms, lambda: self._arrive(piece, number))
+        self._host.schedule.at(self._up_ms, partial(self._arrive, piece, number))
 
     def _arrive(self, piece: bytes, number: int) -> None:
         if not self.open_to_broker or 0 <= self._lost_from <= number:
             return
         schedule = self._host.schedule
         if schedule.now_ms < self._not_before_ms:  # delays all bytes on their way, so they stay in order
-            schedule.at(self._not_before_ms, lambda: self._arrive(piece, number))
+            schedule.at(self._not_before_ms, partial(self._arrive, piece, number))
             return
         self._arrived = number + 1
         self._held.append(piece)
@@ -141,7 +142,7 @@ class Link:
         while self._held and self.reading and self.open_to_broker:
             piece = self._held.pop(0)
             self._host.note(self.name, piece)
-            self._host.guard(lambda piece=piece: self._hand_over(piece))  # type: ignore[misc]
+            self._host.guard(partial(self._hand_over, piece))
 
     def _hand_over(self, piece: bytes) -> None:
         connection = self._connection
@@ -158,7 +159,7 @@ class Link:
         """Send bytes of the broker to the client."""
         host = self._host
         self._down_ms = max(self._down_ms, host.schedule.now_ms) + self._delay()
-        host.schedule.at(self._down_ms, lambda: self._reach_client(data))
+        host.schedule.at(self._down_ms, partial(self._reach_client, data))
 
     def _reach_client(self, data: bytes) -> None:
         if self.open_to_client:
@@ -195,7 +196,7 @@ class Link:
     def _broker_sees_the_end(self) -> None:
         if self.open_to_broker:
             self.open_to_broker = False
-            self._host.guard(lambda: self._connection.connection_lost(None))
+            self._host.guard(partial(self._connection.connection_lost, None))
 
     def closed_by_broker(self) -> None:
         """Close the broker's end. The client still gets the bytes that it has written, and then sees the end."""

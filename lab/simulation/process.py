@@ -60,6 +60,9 @@ class Attempt:
 class Process:
     """A client. `txn` names the transaction that it believes to be in."""
 
+    has_worked = False
+    """Whether nothing is left to do that the run must wait for."""
+
     def __init__(self, world: "World", name: str, random: Random) -> None:
         self.world = world
         self.name = name
@@ -106,7 +109,7 @@ class Process:
         self._outstanding[correlation_id] = (request.api_key, request.version)
         if attempt is not None:
             self.world.causes.expect(link.name, correlation_id, attempt)
-        link.send(codec.encode_request(request.message, request.version, correlation_id, self.name))
+        link.send(request.frame(correlation_id, self.name))
         return correlation_id
 
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
@@ -144,7 +147,7 @@ class Process:
 
     def stop(self) -> None:
         """End the script and close the connection."""
-        self.done = True
+        self.done = self.has_worked = True
         self._awaited = None
         self._wakeups += 1
         self.hang_up()
@@ -187,7 +190,7 @@ class Process:
         try:
             signal = self._script.throw(value) if isinstance(value, Lost) else self._script.send(value)
         except StopIteration:
-            self.done = True
+            self.done = self.has_worked = True
             self.hang_up()
             return
 

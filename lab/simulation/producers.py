@@ -455,6 +455,8 @@ class Producer(Process):
 class Admin(Process):
     """A client that aborts transactions of replaced producers. This has no effect because their epochs are old."""
 
+    has_worked = True
+
     def run(self) -> Script:
         while not self.world.resting:
             yield from self.sleep(self.random.random() * 600)

@@ -7,7 +7,9 @@ broker runs, and every transaction must end by itself. Last, fresh consumers rea
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -23,12 +25,11 @@ from lab.simulation.fault_injector import FaultInjector
 from lab.simulation.faults import Fault, Profile
 from lab.simulation.greedy import OWN
 from lab.simulation.groups.group_checks import GroupChecks
-from lab.simulation.groups.group_consumers import GroupClient, TopicAdmin
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
 from lab.simulation.network import CALM, Link
 from lab.simulation.process import Process
-from lab.simulation.producers import Admin, ProducerBehaviour
+from lab.simulation.producers import ProducerBehaviour
 from lab.simulation.replay import differences
 from lab.simulation.setting import (
     COPIERS_OF,
@@ -147,10 +148,7 @@ class World:
             self._start_clients()
             self.faults.plan(self._active)
             self._arm_next_kill()
-            self._work_until(
-                lambda: all(p.done or _is_idle(p) for p in self.processes),
-                LONGEST_MS,
-            )
+            self._work_until(self._has_worked, LONGEST_MS)
             self._rest()
             if not self.violations:
                 self._read_all()
@@ -159,6 +157,10 @@ class World:
             logger.removeHandler(handler)
             logger.propagate = propagate
             logger.setLevel(level)
+
+    def _has_worked(self) -> bool:
+        """Return whether every client has done what the run must wait for."""
+        return all(map(attrgetter("has_worked"), self.processes))
 
     def _work_until(self, done: Callable[[], bool], for_ms: float) -> None:
         schedule = self.schedule
@@ -311,12 +313,11 @@ class World:
         return START_MS + int(self.schedule.now_ms)
 
     def note(self, what: str, data: bytes) -> None:
-        self._trace.update(f"{self.schedule.now_ms:.3f} {what} {len(data)} ".encode())
-        self._trace.update(data)
+        self._trace.update(b"%b%b" % (f"{self.schedule.now_ms:.3f} {what} {len(data)} ".encode(), data))
 
     def run_in_turn(self, work: Callable[[], None]) -> None:
         """Run code of the broker as a turn of its own."""
-        self.guard(lambda: self._turns.event(work))
+        self.guard(partial(self._turns.event, work))
 
     def guard(self, work: Callable[[], None]) -> None:
         """Run code of the broker. A kill in it ends this life of the broker."""
@@ -462,10 +463,3 @@ class World:
 
     def _bug(self, error: Exception) -> None:
         self.violations.append(f"bug: {error!r}")
-
-
-def _is_idle(process: Process) -> bool:
-    """Return whether a client does nothing that the run must wait for."""
-    if isinstance(process, GroupClient):
-        return process.has_worked
-    return isinstance(process, (Consumer, KeyReader, Admin, TopicAdmin))

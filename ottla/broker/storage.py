@@ -12,7 +12,7 @@ from ottla.broker.config import Config, ConfigInForce
 from ottla.broker.config.option import DEFAULT
 from ottla.broker.config.principals import parse_super_users
 from ottla.broker.config.scram import parse_scram_users
-from ottla.broker.log.log_config import LogConfig, log_config
+from ottla.broker.log.log_config import LogConfig, LogConfigs
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.clock import Clock
@@ -53,6 +53,7 @@ class Storage:
         unlocked too, in the state that a kill would leave.
         """
         config, in_force, logs = self.config, self.in_force, self.logs
+        log_configs = LogConfigs()
         _open_directory(logs, config.log_dirs)
         self.cluster = cluster = Cluster(
             logs,
@@ -60,7 +61,7 @@ class Storage:
             self._turns,
             logs.properties.node_id,
             lambda: self.new_uuid().bytes,
-            lambda own: log_config(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
+            lambda own: log_configs.of(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
             _internal_topics(config),
             config.num_partitions,
             config.transaction_version,

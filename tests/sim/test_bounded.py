@@ -11,11 +11,11 @@ GREEDY = PROFILES["greedy"]
 
 def test_large_requests_do_not_delay_other_clients():
     asked = 0
-    for seed in range(12):
+    for seed in range(6):
         outcome = run_seed(seed, GREEDY)
         assert outcome.problems == [], seed
         asked += outcome.met["greedy requests"]
-    assert asked > 200
+    assert asked > 100
 
 
 def test_handlers_that_never_yield_are_detected(monkeypatch):

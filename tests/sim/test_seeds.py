@@ -30,12 +30,12 @@ OF_CONSUMER_GROUPS = (
     "consumer-groups-power",
 )
 # The same in each run: among 5,000 others one may meet a rule of Kafka that the simulation does not count yet.
-SEEDS_OF_MIGRATION = range(70_000, 70_060)
+SEEDS_OF_MIGRATION = range(70_000, 70_030)
 
 
 @pytest.fixture
 def collected_seldom():
-    """A world is garbage as a whole when its seed has run; `outcomes` collects between some of them."""
+    """A world is garbage as a whole when its seed has run; `outcomes` collects it then."""
     gc.freeze()
     gc.disable()
     yield
@@ -50,8 +50,8 @@ def test_simulated_seeds_violate_no_guarantee(seeds, collected_seldom):
 
 @pytest.mark.parametrize(("place", "profile"), [*enumerate(OF_CONSUMER_GROUPS)])
 def test_simulated_consumer_groups_violate_no_guarantee(seeds, place, profile, collected_seldom):
-    """Run a few of the seeds in each profile that no seed draws by itself. A seed takes 0.4 s of CPU time."""
-    check_all(seeds[15 * place :: 60], profile)
+    """Run one of the seeds in each profile that no seed draws by itself. It takes 0.4 s of CPU time."""
+    check_all(seeds[15 * place :: 100], profile)
 
 
 def test_simulated_migrations_violate_no_guarantee(collected_seldom):
@@ -84,22 +84,22 @@ def command(outcome, profile):
 def test_a_kill_at_any_port_call_loses_nothing(seed, first):
     """Before or after every append, write and timer of a short run, so between Prepare and Complete too.
 
-    The two runs take every second call, from `first` on, when the topics are made.
+    The two runs take every fourth call, from `first` on, when the topics are made.
     """
     calm, clients = PROFILES["calm"], ["p0", "p1", "c0", "feed"]
     quiet = World(seed, calm, clients=clients, steps=150)
     quiet.run()
     assert quiet.violations == []
     killed = prepared = 0
-    for call in range(first, quiet.ports.count, 2):
+    for call in range(first, quiet.ports.count, 4):
         kill = Fault(KILL_CALL, call, 0)
         world = World(seed, calm, clients=clients, steps=150, extra=[kill])
         world.run()
         assert judge(world).problems == [], f"killed at port call {call}"
         killed += world.kills
         prepared += world.kills_while_prepared
-    assert killed > 50
-    assert prepared > 2
+    assert killed > 25
+    assert prepared > 1
 
 
 def test_an_epoch_that_is_given_again_after_a_power_loss_overtakes_nothing():
@@ -127,7 +127,7 @@ def test_a_producer_that_is_fenced_between_two_transactions_names_what_it_still_
 TRACES = """
 from lab.simulation.outcome import judge, run_seed
 from lab.simulation.faults import PROFILES
-print(" ".join(run_seed(seed, PROFILES[name]).trace for seed in range(2) for name in sorted(PROFILES)))
+print(" ".join(run_seed(1, PROFILES[name]).trace for name in sorted(PROFILES)))
 """
 
 
@@ -145,20 +145,23 @@ def test_a_seed_has_the_same_trace_for_any_hash_seed():
         )
         found.add(ran.stdout)
     assert len(found) == 1
-    assert len(set(found.pop().split())) == 2 * len(PROFILES)
+    assert len(set(found.pop().split())) == len(PROFILES)
 
 
 def test_a_delayed_end_hits_the_next_transaction_of_transactions_v1_alone():
     """KAFKA-17754: transactions V1 have no epoch of their own, so the broker cannot distinguish them."""
-    for seed in range(60):
-        new = run_seed(seed, PROFILES["impatient"]._replace(v2_clients=1.0), level=2)
-        assert (new.problems, new.known) == ([], [])
-    causes = Counter()
+    hit = []
     for seed in range(60):
         old = run_seed(seed, PROFILES["impatient"], level=1)
         assert old.problems == []
-        causes.update(line[line.rindex("(by") :] for line in old.known)
-    assert causes["(by late-end)"] > 0
+        if any("(by late-end)" in line for line in old.known):
+            hit.append(seed)
+        if len(hit) == 3:
+            break
+    assert hit
+    for seed in {*range(20), *hit}:
+        new = run_seed(seed, PROFILES["impatient"]._replace(v2_clients=1.0), level=2)
+        assert (new.problems, new.known) == ([], [])
 
 
 # What a run of each profile must come across, in so many seeds: a profile that never does proves nothing.
@@ -239,9 +242,9 @@ def test_a_profile_causes_its_faults_and_violates_no_guarantee(profile):
 def test_reused_sequences_are_fatal_only_if_the_rule_is_switched_off():
     """OUT_OF_ORDER_SEQUENCE_NUMBER is fatal for a client of this habit, UNKNOWN_PRODUCER_ID aborts a transaction."""
     met = Counter()
-    for seed in range(60):
+    for seed in range(20):
         met.update(run_seed(seed, PROFILES["reuse"]).met)
-    assert met["reused sequences refused"] > 30
+    assert met["reused sequences refused"] > 10
     assert met["fatal sequences"] == 0
     with PLANTS["reuse-acknowledged"]():
         assert any(run_seed(seed, PROFILES["reuse"]).met.get("fatal sequences") for seed in range(60))
@@ -249,7 +252,7 @@ def test_reused_sequences_are_fatal_only_if_the_rule_is_switched_off():
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_epoch_32760_races(level):
-    """Zombies, retries and timeouts around the last epochs of a producer id, and a kill at every second port call: the
+    """Zombies, retries and timeouts around the last epochs of a producer id, and a kill at every fourth port call: the
     id is replaced once, no epoch is negative, every transaction ends."""
     racing = PROFILES["calm"]._replace(lowest_epoch=32_760, v2_clients=1.0, producers=(3, 3), transactional_ids=1)
     for seed in range(40):
@@ -262,11 +265,11 @@ def test_epoch_32760_races(level):
     quiet.run()
     assert quiet.met["producer ids replaced"]
     met = Counter()
-    for call in range(140 + level % 2, quiet.ports.count, 2):
+    for call in range(140 + level % 2, quiet.ports.count, 4):
         outcome = run_seed(seed, racing, extra=[Fault(KILL_CALL, call, 0)], **options)
         assert outcome.problems == [], f"killed at port call {call}"
         met.update(outcome.met)
-    assert met["producer ids replaced"] > 50
+    assert met["producer ids replaced"] > 25
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -274,12 +277,12 @@ def test_markers_with_lost_requests_and_lost_replies(level):
     """A marker that is sent again after it was written, or arrives seconds after that, ends one transaction once."""
     lossy = PROFILES["calm"]._replace(lost_markers=0.5, v2_clients=1.0)
     met, causes = Counter(), Counter()
-    for seed in range(40):
+    for seed in range(20):
         outcome = run_seed(seed, lossy, level=level)
         assert outcome.problems == [], f"seed {seed}"
         causes.update(line[line.rindex("(by") :] for line in outcome.known)
         met.update(outcome.met)
-    assert min(met["marker requests lost"], met["marker replies lost"], met["late markers"]) > 40
+    assert min(met["marker requests lost"], met["marker replies lost"], met["late markers"]) > 20
     assert level == 1 or not causes  # KIP-890 gives each transaction an epoch of its own
 
 

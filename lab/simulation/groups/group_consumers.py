@@ -41,8 +41,6 @@ class GroupClient(Process):
     """A client with a membership."""
 
     member: Membership
-    has_worked = False
-    """Whether all that is left to do is to send heartbeats."""
 
     def settle(self) -> Script:
         """Send heartbeats and do at once what they ask for, until the world stops the client.
@@ -215,6 +213,8 @@ class GroupCopier(Copier, GroupClient):
 
 class TopicAdmin(Process):
     """A client that creates and deletes the topics of the groups, and gives them partitions."""
+
+    has_worked = True
 
     def run(self) -> Script:
         while not self.world.resting:

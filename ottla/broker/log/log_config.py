@@ -1,7 +1,8 @@
 """Settings of logs. pure"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ottla.broker.config import Config, TopicConfig, topic_values
 
@@ -59,3 +60,18 @@ def log_config(config: Config, own: Mapping[str, str]) -> LogConfig:
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         transaction_sequence_reuse_refuse=config.transaction_sequence_reuse_refuse,
     )
+
+
+class LogConfigs:
+    """The settings of logs: topics with equal configs share them."""
+
+    def __init__(self) -> None:
+        self._config: Config | None = None
+        self._of: Callable[[tuple[tuple[str, str], ...]], LogConfig]
+
+    def of(self, config: Config, own: Mapping[str, str]) -> LogConfig:
+        """Return the result of `log_config`."""
+        if config is not self._config:
+            self._config = config
+            self._of = lru_cache(maxsize=64)(lambda items: log_config(config, dict(items)))
+        return self._of(tuple(own.items()))

@@ -170,8 +170,12 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
     """Return the framed request: size, header, body."""
     api_key = message.API_KEY
     _check_version(api_key, version)
+    return frame_request(api_key, version, correlation_id, client_id, message.encode(version=version))
+
+
+def frame_request(api_key: int, version: int, correlation_id: int, client_id: str, body: bytes | bytearray) -> bytes:
+    """Return the framed request of an encoded body: size, header, body."""
     header = encode_request_header(RequestHeader(api_key, version, correlation_id, client_id))
-    body: bytearray = message.encode(version=version)
     return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
 

@@ -399,12 +399,12 @@ class SharedMemory:
     """
 
     def __init__(self) -> None:
-        self.view = memoryview(bytearray(SHARED_BYTES))
+        self.view = memoryview(b"")
         self.most_bytes = INITIAL_BYTES
         """Most bytes of one receive. `LITTLE_BYTES` while large requests wait: each holds its received bytes, and the
         rest stays in the kernel."""
-        self.start = 0
-        """Position at which the next receive begins, after the unreleased frames."""
+        self.start = SHARED_BYTES
+        """Position at which the next receive begins, after the unreleased frames. At the end, new memory is needed."""
         self.filled = False
         """Whether a connection has received bytes and not yet called `return_shared_memory()`."""
 

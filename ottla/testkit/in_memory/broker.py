@@ -76,8 +76,7 @@ class BrokerInMemory:
 
         for at, request in enumerate(requests):
             self._correlation_id += 1
-            encoded = codec.encode_request(request.message, request.version, self._correlation_id, "script")
-            frame = memoryview(bytearray(encoded))[4:]
+            frame = memoryview(bytearray(request.frame(self._correlation_id, "script")))[4:]
             self._turns.event(partial(self._start, frame, partial(receive, at), refusals.append))
         if meanwhile is not None:
             self.run_in_turn(meanwhile)

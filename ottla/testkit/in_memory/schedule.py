@@ -1,6 +1,7 @@
 """Events on virtual time, and the broker's clock. pure"""
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
@@ -81,18 +82,18 @@ class VirtualClock:
         return self._schedule.now_ms
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Event:
-        return self._schedule.after(delay_ms, lambda: self._fire("timer", callback))
+        return self._schedule.after(delay_ms, partial(self._fire, "timer", callback))
 
     def from_thread(self, callback: Callable[[], None]) -> None:
         """Run the callback of a thread. The simulation calls this in a separate event."""
         self._fire("thread", callback)
 
     def next_turn(self, callback: Callable[[], None]) -> None:
-        self._schedule.after(0.0, lambda: self._fire("turn", callback))
+        self._schedule.after(0.0, partial(self._fire, "turn", callback))
 
     def _fire(self, name: str, callback: Callable[[], None]) -> None:
         if self.alive:
-            self.guard(lambda: self._enter(name, callback))
+            self.guard(partial(self._enter, name, callback))
 
     def _enter(self, name: str, callback: Callable[[], None]) -> None:
         self._ports.call(name)

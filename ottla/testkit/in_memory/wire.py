@@ -1,6 +1,7 @@
 """Requests as kafka-python messages, with their versions: those of producers, and any other from plain values. pure"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from ottla.protocol.api_keys import ApiKey
@@ -23,12 +24,22 @@ V1: Final = Generation("v1", produce=11, end_txn=3, txn_offset_commit=3, adds_by
 V2: Final = Generation("v2", produce=12, end_txn=5, txn_offset_commit=5, adds_by_itself=False)
 
 
-class Request(NamedTuple):
-    """A request and its version."""
+class Request:
+    """A request and its version. The message does not change any more: equal requests may share one."""
 
-    api_key: int
-    version: int
-    message: Any
+    def __init__(self, api_key: int, version: int, message: Any) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.message = message
+
+    @cached_property
+    def body(self) -> bytes:
+        """The encoded message."""
+        return bytes(self.message.encode(version=self.version))
+
+    def frame(self, correlation_id: int, client_id: str) -> bytes:
+        """Return the framed request: size, header, body."""
+        return codec.frame_request(self.api_key, self.version, correlation_id, client_id, self.body)
 
 
 def request(api_key: int, version: int, **fields: Any) -> Request:
@@ -42,15 +53,21 @@ def message(api_key: int, version: int, **fields: Any) -> Any:
 
 
 def _build(data_class: Any, version: int, values: dict[str, Any]) -> Any:
-    filled = {}
-    for name, value in values.items():
-        field = data_class.fields[name]
-        if value is not None and field.is_array() and field.is_struct_array():
-            value = [_build(field.data_class, version, row) for row in value]
-        filled[name] = value
-    return data_class(version=version, **filled)
+    for name, row_class in _struct_arrays(data_class).items():
+        rows = values.get(name)
+        if rows is not None:
+            values = {**values, name: [_build(row_class, version, row) for row in rows]}
+    return data_class(version=version, **values)
 
 
+@cache
+def _struct_arrays(data_class: Any) -> Mapping[str, Any]:
+    """Return the class of the structs in each array of structs."""
+    fields = data_class.fields.values()
+    return {field.name: field.data_class for field in fields if field.is_array() and field.is_struct_array()}
+
+
+@lru_cache
 def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> Request:
     return request(
         ApiKey.INIT_PRODUCER_ID,
@@ -78,10 +95,12 @@ def add_partitions(
     )
 
 
+@lru_cache
 def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group: str) -> Request:
     return request(ApiKey.ADD_OFFSETS_TO_TXN, 3, **_owner(transactional_id, producer), group_id=group)
 
 
+@lru_cache
 def end_txn(generation: Generation, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool) -> Request:
     return request(ApiKey.END_TXN, generation.end_txn, **_owner(transactional_id, producer), committed=commit)
 
