@@ -4,7 +4,9 @@ The scenario is written against these classes once; `drivers/` holds one program
 for the lines). A process each keeps a library's threads, event loops and crashes out of the test process.
 """
 
+import atexit
 import base64
+import functools
 import importlib.util
 import itertools
 import json
@@ -13,6 +15,7 @@ import queue
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,6 +28,8 @@ PYTHON_DRIVERS = {
     "confluent-kafka": "confluent_driver.py",
 }
 KAFKAJS = "2.2.4"
+# The second compiler takes more than it gives a program of seconds.
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 FENCED_CODES = {47, 90, -144}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, librdkafka's own _FENCED
 
 
@@ -307,7 +312,7 @@ def start_client(name, bootstrap, directory, options=None):
     """Starts the driver of a client library; files go to `directory`. Java's clients may all have more `options`."""
     log_file = directory / f"{name}.log"
     if name == "java":
-        command = [*_java(directory), *(f"{key}={value}" for key, value in (options or {}).items())]
+        command = [*_java(), *(f"{key}={value}" for key, value in (options or {}).items())]
     elif name in ("franz-go", "sarama"):
         command = [_built(directory), name]
     elif name == "kafkajs":
@@ -333,11 +338,18 @@ def _node(directory):
     return ["env", f"NODE_PATH={modules}", "node", str(HERE / "drivers" / "kafkajs_driver.js")]
 
 
-def _java(directory):
-    classpath = f"{kafka_jars()}/*"
-    source = str(HERE / "drivers" / "JavaDriver.java")
-    compiled = directory / "classes"
-    if not compiled.exists():
-        subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(compiled), source], check=True, timeout=120)
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return [*command, "-cp", f"{compiled}{os.pathsep}{classpath}", "JavaDriver"]
+@functools.cache
+def compiled(name):
+    """Return the folder with the classes of a program in `drivers`. They are compiled once, and removed at the exit."""
+    folder = tempfile.mkdtemp(prefix="ottla-drivers-")
+    atexit.register(shutil.rmtree, folder)
+    source = str(HERE / "drivers" / name)
+    javac = ["javac", *(f"-J{option}" for option in QUICK_JVM), "-nowarn", "-proc:none", "-d", folder]
+    subprocess.run([*javac, "-cp", f"{kafka_jars()}/*", source], check=True, timeout=120)
+    return folder
+
+
+def _java():
+    classpath = os.pathsep.join([compiled("JavaDriver.java"), f"{kafka_jars()}/*"])
+    options = ["-Xmx256m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return ["java", *options, "-cp", classpath, "JavaDriver"]
