@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 HERE = Path(__file__).parent
 PYTHON_DRIVERS = {
@@ -77,12 +77,16 @@ class Client:
     def __init__(self, name, command, bootstrap, log_file):
         self.name, self.bootstrap, self.log_file = name, bootstrap, log_file
         self._ids = itertools.count()
-        self._log = log_file.open("ab")
-        self._process = subprocess.Popen(
-            [*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
-        )
+        self._start([*command, bootstrap])
+        self._greet()
+
+    def _start(self, command):
+        self._log = self.log_file.open("ab")
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, daemon=True).start()
+
+    def _greet(self):
         hello = self.call("hello")
         self.version, self.missing = hello["version"], hello["missing"]
 
@@ -126,6 +130,7 @@ class Client:
     def kill(self):
         """Ends the process in the middle of whatever it does; a call under way fails."""
         self._process.kill()
+        self._process.wait()
         self.close()
 
     def create_topics(self, names, partitions=1, **configs):
@@ -156,6 +161,32 @@ class Client:
     def fetch_offsets(self, group, topic, partitions=(0,), isolation="read_uncommitted"):
         """The group's positions, None where there is none."""
         return self.call("committed", group=group, partitions=[[topic, p] for p in partitions], isolation=isolation)
+
+
+class JavaClient(Client):
+    """Java's clients. Their JVM serves the next one after a close: its start takes as long as most of the tests."""
+
+    _idle: ClassVar = []
+
+    def __init__(self, bootstrap, log_file, options):
+        self.name, self.bootstrap, self.log_file = "java", bootstrap, log_file
+        self._ids = itertools.count()
+        if self._idle:
+            self._take(self._idle.pop())
+        else:
+            self._start(_java())
+        self.call("connect", bootstrap=bootstrap, options=options)
+        self._greet()
+
+    def _take(self, other):
+        self.log_file, self._log = other.log_file, other._log
+        self._process, self._answers = other._process, other._answers
+
+    def close(self):
+        if self.is_alive and self.call("release"):
+            self._idle.append(self)
+        else:
+            super().close()
 
 
 class ProducerHandle:
@@ -312,8 +343,8 @@ def start_client(name, bootstrap, directory, options=None):
     """Starts the driver of a client library; files go to `directory`. Java's clients may all have more `options`."""
     log_file = directory / f"{name}.log"
     if name == "java":
-        command = [*_java(), *(f"{key}={value}" for key, value in (options or {}).items())]
-    elif name in ("franz-go", "sarama"):
+        return JavaClient(bootstrap, log_file, {key: str(value) for key, value in (options or {}).items()})
+    if name in ("franz-go", "sarama"):
         command = [_built(directory), name]
     elif name == "kafkajs":
         command = _node(directory)

@@ -56,7 +56,7 @@ def _counts(script):
 
 
 def _is_rare(level, script):
-    """Not for every day: what takes Kafka seconds to count to the last epoch, and what no level makes a difference to."""
+    """Not for every day: what counts to the last epoch, and what no level makes a difference to."""
     if _counts(script) and (level < max(LEVELS) or script.name.startswith(("exhaustion", "marker"))):
         return True
     others = [recorded_lines(other).get(script.name) for other in LEVELS if other > level]
