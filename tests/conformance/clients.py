@@ -370,7 +370,7 @@ def _node(directory):
 
 
 @functools.cache
-def compiled(name):
+def compile_program(name):
     """Return the folder with the classes of a program in `drivers`. They are compiled once, and removed at the exit."""
     folder = tempfile.mkdtemp(prefix="ottla-drivers-")
     atexit.register(shutil.rmtree, folder)
@@ -381,6 +381,6 @@ def compiled(name):
 
 
 def _java():
-    classpath = os.pathsep.join([compiled("JavaDriver.java"), f"{kafka_jars()}/*"])
+    classpath = os.pathsep.join([compile_program("JavaDriver.java"), f"{kafka_jars()}/*"])
     options = ["-Xmx256m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
     return ["java", *options, "-cp", classpath, "JavaDriver"]

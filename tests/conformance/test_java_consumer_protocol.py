@@ -8,7 +8,7 @@ import os
 import subprocess
 
 import pytest
-from clients import QUICK_JVM, clients_jar, compiled, eventually, kafka_jars, start_client
+from clients import QUICK_JVM, clients_jar, compile_program, eventually, kafka_jars, start_client
 from consumer_group_clients import QUICK, RECORDED, record_lines
 from scenario import (
     StepContext,
@@ -108,7 +108,7 @@ def test_java_consumer_gets_the_recorded_results(target, version, tmp_path):
     newest, jars = clients_jar(version), f"{kafka_jars()}/*"
     broker = TARGETS[target](tmp_path / target, QUICK).start()
     try:
-        classpath = os.pathsep.join([compiled("JavaConsumer.java"), newest, jars])
+        classpath = os.pathsep.join([compile_program("JavaConsumer.java"), newest, jars])
         options = ["-Xmx256m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
         command = ["java", *options, "-cp", classpath, "JavaConsumer", broker.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
