@@ -47,13 +47,17 @@ def peaks_of_python():
     return {os_id: found[os_id][1] for os_id in below if found[os_id][2].startswith("python")}
 
 
-peaks, ended = {}, threading.Event()
+peaks = {}
 
 
-def watch():
+def look():
+    for os_id, peak in peaks_of_python().items():
+        peaks[os_id] = max(peak, peaks.get(os_id, 0))
+
+
+def watch(ended):
     while not ended.wait(0.05):
-        for os_id, peak in peaks_of_python().items():
-            peaks[os_id] = max(peak, peaks.get(os_id, 0))
+        look()
 
 
 def count(root, options):
@@ -63,13 +67,16 @@ def count(root, options):
         return "|".join(sorted({line for line in str(error).splitlines() if line.startswith("ottla.")}))
 
 
-watcher = threading.Thread(target=watch)
-watcher.start()
 for line in sys.stdin:
     root, options = json.loads(line)
-    print(json.dumps([count(root, options), max(peaks.values(), default=0)]), flush=True)
-ended.set()
-watcher.join()
+    ended = threading.Event()
+    watcher = threading.Thread(target=watch, args=[ended], daemon=True)
+    watcher.start()
+    counted = count(root, options)
+    ended.set()
+    watcher.join()
+    look()
+    print(json.dumps([counted, max(peaks.values(), default=0)]), flush=True)
 """
 
 
