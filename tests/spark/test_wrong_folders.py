@@ -54,7 +54,7 @@ def test_a_stream_fails_with_what_is_below(wrong):
 
 
 def test_a_stream_fails_on_spark_with_what_is_below(spark, log_directory, tmp_path):
-    wrong = make_wrong_folder(FOLDERS[0], tmp_path / "place", log_directory)
+    wrong = make_wrong_folder(next(iter(FOLDERS)), tmp_path / "place", log_directory)
     with pytest.raises(PySparkException) as raised:
         read_to_end(spark.readStream.format("ottla").load(str(wrong.path)), tmp_path / "checkpoint")
     said = reason(raised.value)
