@@ -61,11 +61,11 @@ def pytest_make_collect_report(collector):
     """Fail the collection of a file whose JVM could run next to another: the scheduler knows only names."""
     report = yield
     for item in report.result:
-        marks = [mark for mark in MARKS_OF_JVM if isinstance(item, pytest.Item) and item.get_closest_marker(mark)]
-        if marks and group_of(item.nodeid) not in (SPARK, JVM):
+        marks = {mark.name for mark in item.iter_markers()} if isinstance(item, pytest.Item) else set()
+        if (java := marks.intersection(MARKS_OF_JVM)) and group_of(item.nodeid) not in (SPARK, JVM):
             file, _, test = item.nodeid.partition("::")
             report.outcome = "failed"
-            report.longrepr = f"{test} is marked {marks[0]}: add {file} to GROUP_OF_FILES in tests/groups.py"
+            report.longrepr = f"{test} is marked {min(java)}: add {file} to GROUP_OF_FILES in tests/groups.py"
             report.result = []
             break
     return report

@@ -4,7 +4,9 @@ The scenario is written against these classes once; `drivers/` holds one program
 for the lines). A process each keeps a library's threads, event loops and crashes out of the test process.
 """
 
+import atexit
 import base64
+import functools
 import importlib.util
 import itertools
 import json
@@ -13,10 +15,11 @@ import queue
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 HERE = Path(__file__).parent
 PYTHON_DRIVERS = {
@@ -25,6 +28,8 @@ PYTHON_DRIVERS = {
     "confluent-kafka": "confluent_driver.py",
 }
 KAFKAJS = "2.2.4"
+# The second compiler takes more than it gives a program of seconds.
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 FENCED_CODES = {47, 90, -144}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, librdkafka's own _FENCED
 
 
@@ -72,12 +77,16 @@ class Client:
     def __init__(self, name, command, bootstrap, log_file):
         self.name, self.bootstrap, self.log_file = name, bootstrap, log_file
         self._ids = itertools.count()
-        self._log = log_file.open("ab")
-        self._process = subprocess.Popen(
-            [*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
-        )
+        self._start([*command, bootstrap])
+        self._greet()
+
+    def _start(self, command):
+        self._log = self.log_file.open("ab")
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, daemon=True).start()
+
+    def _greet(self):
         hello = self.call("hello")
         self.version, self.missing = hello["version"], hello["missing"]
 
@@ -121,6 +130,7 @@ class Client:
     def kill(self):
         """Ends the process in the middle of whatever it does; a call under way fails."""
         self._process.kill()
+        self._process.wait()
         self.close()
 
     def create_topics(self, names, partitions=1, **configs):
@@ -151,6 +161,32 @@ class Client:
     def fetch_offsets(self, group, topic, partitions=(0,), isolation="read_uncommitted"):
         """The group's positions, None where there is none."""
         return self.call("committed", group=group, partitions=[[topic, p] for p in partitions], isolation=isolation)
+
+
+class JavaClient(Client):
+    """Java's clients. Their JVM serves the next one after a close: its start takes as long as most of the tests."""
+
+    _idle: ClassVar = []
+
+    def __init__(self, bootstrap, log_file, options):
+        self.name, self.bootstrap, self.log_file = "java", bootstrap, log_file
+        self._ids = itertools.count()
+        if self._idle:
+            self._take(self._idle.pop())
+        else:
+            self._start(_java())
+        self.call("connect", bootstrap=bootstrap, options=options)
+        self._greet()
+
+    def _take(self, other):
+        self.log_file, self._log = other.log_file, other._log
+        self._process, self._answers = other._process, other._answers
+
+    def close(self):
+        if self.is_alive and self.call("release"):
+            self._idle.append(self)
+        else:
+            super().close()
 
 
 class ProducerHandle:
@@ -307,8 +343,8 @@ def start_client(name, bootstrap, directory, options=None):
     """Starts the driver of a client library; files go to `directory`. Java's clients may all have more `options`."""
     log_file = directory / f"{name}.log"
     if name == "java":
-        command = [*_java(directory), *(f"{key}={value}" for key, value in (options or {}).items())]
-    elif name in ("franz-go", "sarama"):
+        return JavaClient(bootstrap, log_file, {key: str(value) for key, value in (options or {}).items()})
+    if name in ("franz-go", "sarama"):
         command = [_built(directory), name]
     elif name == "kafkajs":
         command = _node(directory)
@@ -333,11 +369,18 @@ def _node(directory):
     return ["env", f"NODE_PATH={modules}", "node", str(HERE / "drivers" / "kafkajs_driver.js")]
 
 
-def _java(directory):
-    classpath = f"{kafka_jars()}/*"
-    source = str(HERE / "drivers" / "JavaDriver.java")
-    compiled = directory / "classes"
-    if not compiled.exists():
-        subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(compiled), source], check=True, timeout=120)
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return [*command, "-cp", f"{compiled}{os.pathsep}{classpath}", "JavaDriver"]
+@functools.cache
+def compile_program(name):
+    """Return the folder with the classes of a program in `drivers`. They are compiled once, and removed at the exit."""
+    folder = tempfile.mkdtemp(prefix="ottla-drivers-")
+    atexit.register(shutil.rmtree, folder)
+    source = str(HERE / "drivers" / name)
+    javac = ["javac", *(f"-J{option}" for option in QUICK_JVM), "-nowarn", "-proc:none", "-d", folder]
+    subprocess.run([*javac, "-cp", f"{kafka_jars()}/*", source], check=True, timeout=120)
+    return folder
+
+
+def _java():
+    classpath = os.pathsep.join([compile_program("JavaDriver.java"), f"{kafka_jars()}/*"])
+    options = ["-Xmx256m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return ["java", *options, "-cp", classpath, "JavaDriver"]

@@ -128,6 +128,12 @@ class Broker:
         return self.log_file.read_text(errors="replace")[-3000:]
 
 
+def kafka_command(directory):
+    """The command that runs an Apache Kafka; kafka.sh replaces itself by the JVM, so that signals reach it."""
+    heap = os.environ.get("HEAP", "512m")
+    return ["env", f"HEAP={heap}", "QUICK=1", "bash", str(KAFKA_SH), "start", str(directory)]
+
+
 class FromFile(Broker):
     """A broker whose properties stand in a file; `bootstrap` is the listener that says when it is ready."""
 
@@ -156,7 +162,7 @@ class ApacheKafkaFromFile(FromFile):
     name = "Apache Kafka 4.3.1"
 
     def command(self):
-        return ["env", f"HEAP={os.environ.get('HEAP', '512m')}", "bash", str(KAFKA_SH), "start", str(self.directory)]
+        return kafka_command(self.directory)
 
 
 class ApacheKafka(Broker):
@@ -181,8 +187,7 @@ class ApacheKafka(Broker):
         )
 
     def command(self):
-        # kafka.sh replaces itself by the JVM, so that signals reach it.
-        return ["env", f"HEAP={os.environ.get('HEAP', '512m')}", "bash", str(KAFKA_SH), "start", str(self.directory)]
+        return kafka_command(self.directory)
 
     def is_ready(self):
         return answers_api_versions(self.bootstrap)

@@ -1,10 +1,8 @@
 """The cases of the corpus under Apache Kafka 4.3.1: it and its consumer say of each what case.json says."""
 
-import os
-
 import pytest
 from clients import start_client
-from targets import KAFKA_SH, Broker, answers_api_versions, free_port
+from targets import Broker, answers_api_versions, free_port, kafka_command
 from test_written_files import SUFFIXES, dump
 
 from ottla.testkit.corpus.case import files_of
@@ -30,7 +28,7 @@ class KafkaOnCase(Broker):
         properties.write_text(text.replace("localhost", "127.0.0.1").replace("=data\n", f"={directory / 'data'}\n"))
 
     def command(self):
-        return ["env", f"HEAP={os.environ.get('HEAP', '512m')}", "bash", str(KAFKA_SH), "start", str(self.directory)]
+        return kafka_command(self.directory)
 
     def is_ready(self):
         return answers_api_versions(self.bootstrap)

@@ -7,6 +7,7 @@ from targets import OttlaByOptions
 
 from tests.logins import WAYS, Keys, make_user, of_java, options
 
+ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
 KEPT = ["one", "two", "three"]
 
 
@@ -34,15 +35,12 @@ def broker(directory, certificates, token_file):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_the_java_client_works_over_every_protocol_and_login(
-    broker, directory, certificates, token_file, way, monkeypatch
-):
+def test_the_java_client_works_over_every_protocol_and_login(broker, directory, certificates, token_file, way):
     if reason := lacks("java"):
         pytest.skip(reason)
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token_file}"
-    allowed += f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token_file}"
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", allowed)
-    client = start_client("java", broker.addresses[way.protocol], directory, of_java(way, certificates, token_file))
+    allowed = {f"{ALLOWED}.files": str(token_file), f"{ALLOWED}.urls": f"file://{token_file}"}
+    options = of_java(way, certificates, token_file) | allowed
+    client = start_client("java", broker.addresses[way.protocol], directory, options)
     context = StepContext(client, way.name)
     topic = context.topics("ledger")
     with context.producer("writer") as producer:

@@ -8,7 +8,7 @@ import os
 import subprocess
 
 import pytest
-from clients import HERE, clients_jar, eventually, kafka_jars, start_client
+from clients import QUICK_JVM, clients_jar, compile_program, eventually, kafka_jars, start_client
 from consumer_group_clients import QUICK, RECORDED, record_lines
 from scenario import (
     StepContext,
@@ -106,12 +106,10 @@ def test_java_consumers_change_their_protocol_and_back_while_they_consume(java_c
 @pytest.mark.parametrize("target", ["ottla", "apache"])
 def test_java_consumer_gets_the_recorded_results(target, version, tmp_path):
     newest, jars = clients_jar(version), f"{kafka_jars()}/*"
-    source = str(HERE / "drivers" / "JavaConsumer.java")
-    subprocess.run(["javac", "-cp", jars, "-d", str(tmp_path), source], check=True, timeout=120)
     broker = TARGETS[target](tmp_path / target, QUICK).start()
     try:
-        classpath = os.pathsep.join([str(tmp_path), newest, jars])
-        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+        classpath = os.pathsep.join([compile_program("JavaConsumer.java"), newest, jars])
+        options = ["-Xmx256m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
         command = ["java", *options, "-cp", classpath, "JavaConsumer", broker.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     finally:

@@ -26,6 +26,8 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="module", autouse=True)
 def kind_of_kernels(request):
+    """The kind. Plain kernels are slow, and `test_kernels.py` compares both: tests give plain ones less data."""
     pytest.importorskip("numba", reason="the spark extra is not installed")
-    with kernel_kinds.only(getattr(request, "param", kernel_kinds.COMPILED)):
-        yield
+    kind = getattr(request, "param", kernel_kinds.COMPILED)
+    with kernel_kinds.only(kind):
+        yield kind

@@ -2,6 +2,7 @@
 
 import shutil
 import struct
+from functools import cache
 
 import pytest
 
@@ -36,9 +37,15 @@ def scan_cut(log, parts):
     ]
 
 
+@pytest.fixture(scope="module")
+def scan_once(reference, kind_of_kernels):
+    """Return the fates of a directory of the reference; each kind of kernels reads it once."""
+    return cache(lambda name: scan(reference(name)))
+
+
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_end_offsets_are_those_that_kafkas_consumer_saw(reference, consume, name):
-    fates = scan(reference(name))
+def test_end_offsets_are_those_that_kafkas_consumer_saw(scan_once, consume, name):
+    fates = scan_once(name)
     log_ends = {name: one.log_end for name, one in fates.items() if not name.startswith("__")}
     last_stable = {name: one.last_stable_offset for name, one in fates.items() if not name.startswith("__")}
     assert log_ends == consume("read_uncommitted")[0]
@@ -46,10 +53,10 @@ def test_end_offsets_are_those_that_kafkas_consumer_saw(reference, consume, name
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_aborted_ranges_are_those_of_kafkas_transaction_index(reference, name):
+def test_aborted_ranges_are_those_of_kafkas_transaction_index(reference, scan_once, name):
     root = reference(name)
     entries = 0
-    for partition, fates in scan(root).items():
+    for partition, fates in scan_once(name).items():
         data = b"".join(path.read_bytes() for path in sorted((root / partition).glob("*.txnindex")))
         expected = sorted((pid, first, last) for _, pid, first, last, _ in TXN_INDEX.iter_unpack(data))
         assert [tuple(row) for row in fates.aborted_ranges.tolist()] == expected, partition
@@ -58,10 +65,10 @@ def test_aborted_ranges_are_those_of_kafkas_transaction_index(reference, name):
 
 
 @pytest.mark.parametrize("target_bytes", [1, 300, 5_000, 20_000])
-def test_ranges_cut_anywhere_merge_to_the_same_fates(reference, target_bytes):
+def test_ranges_cut_anywhere_merge_to_the_same_fates(reference, scan_once, target_bytes):
     for name in ("clean", "unclean"):
         root = reference(name)
-        whole = scan(root)
+        whole = scan_once(name)
         cuts = 0
         for index, log in enumerate(list_partitions(str(root))):
             parts = cut_partition(index, log, target_bytes)

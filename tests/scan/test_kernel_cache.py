@@ -96,20 +96,19 @@ def change(source):
 
 def test_kernels_are_recompiled_when_a_constant_in_another_file_changes(compile_kernel, source):
     assert compile_kernel(source)[2:] == [0, 1]
-    assert compile_kernel(source)[2:] == [1, 0]
     change(source)
     assert compile_kernel(source)[2:] == [0, 1]
 
 
-@pytest.mark.parametrize("file", ["index", "data"])
-def test_a_half_saved_cache_returns_no_kernels_of_older_sources(compile_kernel, source, file):
+def test_a_half_saved_cache_returns_no_kernels_of_older_sources(compile_kernel, source):
     """Other processes see it for a moment, or permanently if the process was killed."""
     assert compile_kernel(source)[2:] == [0, 1]
-    change(source)
-    assert compile_kernel(source, KILLED.format(file=file)) is None
-    assert compile_kernel(source)[2:] == [0, 1]
-    assert compile_kernel(source)[2:] == [1, 0]
-    assert len(list(source.rglob("kernels.varint-*.nbc"))) == 1
+    for file in ("index", "data"):
+        change(source)
+        assert compile_kernel(source, KILLED.format(file=file)) is None
+        assert compile_kernel(source)[2:] == [0, 1]
+        assert compile_kernel(source)[2:] == [1, 0]
+        assert len(list(source.rglob("kernels.varint-*.nbc"))) == 1
 
 
 def test_a_folder_can_be_named(compile_kernel, tmp_path):
@@ -122,7 +121,6 @@ def test_a_cache_folder_writable_by_others_is_not_used(compile_kernel, tmp_path,
     folder = tmp_path / "tmp" / f"ottla-kernels-{os.geteuid()}"
     folder.mkdir()
     folder.chmod(mode)
-    for _ in range(2):
-        _, kept, hits, _ = compile_kernel(pack_packages(tmp_path))
-        assert (kept, hits) == (None, 0)
+    _, kept, hits, _ = compile_kernel(pack_packages(tmp_path))
+    assert (kept, hits) == (None, 0)
     assert list(folder.rglob("*.nb?")) == []

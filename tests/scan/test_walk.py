@@ -14,6 +14,7 @@ from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.scan import events, headers, states
 from ottla.scan.events import Follower
 from ottla.scan.index_files import snapshot_entries
+from tests.kernel_kinds import PLAIN
 from tests.scan.leader_model import DAY_MS, T0, Batch, Model
 
 MAX = 2**31 - 1
@@ -249,8 +250,9 @@ def test_random_logs_are_followed_as_the_model_follows_them(block):
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_splitting_anywhere_gives_what_one_walk_gives(block):
-    for seed in range(60 * block, 60 * (block + 1)):
+def test_splitting_anywhere_gives_what_one_walk_gives(kind_of_kernels, block):
+    count = 15 if kind_of_kernels == PLAIN else 60
+    for seed in range(count * block, count * (block + 1)):
         batches, _, chance = write_log(seed, faults=0.15)
         entries, first = snapshot_below(batches, chance)
         start = states.from_snapshot(round_trip(entries), first)

@@ -1,11 +1,15 @@
 """A Spark in a process of its own, which counts the rows of views: for what a process is alone to show.
 
-Its peak memory is that of reading, and its stderr is the log of a driver.
+Its peak memory is that of reading, and its stderr is the log of a driver. Its environment is not activated: `python3`
+is another Python, which has nothing that a worker needs. It creates the session before it imports our package, which
+is the more difficult order.
 """
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +18,14 @@ from tests.timeout import EVENT_TIMEOUT_S
 SCRIPT = """
 import json, sys, threading
 from pathlib import Path
-import ottla.spark_jobs
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+import ottla.spark_jobs
 
+print(json.dumps(spark.sparkContext.parallelize([1], 1).map(lambda _: sys.prefix).first()), flush=True)
 
 def field(status, name):
     return next((int(line.split()[1]) for line in status if line.startswith(name)), 0)
@@ -42,13 +47,17 @@ def peaks_of_python():
     return {os_id: found[os_id][1] for os_id in below if found[os_id][2].startswith("python")}
 
 
-peaks, ended = {}, threading.Event()
+peaks = {}
 
 
-def watch():
+def look():
+    for os_id, peak in peaks_of_python().items():
+        peaks[os_id] = max(peak, peaks.get(os_id, 0))
+
+
+def watch(ended):
     while not ended.wait(0.05):
-        for os_id, peak in peaks_of_python().items():
-            peaks[os_id] = max(peak, peaks.get(os_id, 0))
+        look()
 
 
 def count(root, options):
@@ -58,25 +67,40 @@ def count(root, options):
         return "|".join(sorted({line for line in str(error).splitlines() if line.startswith("ottla.")}))
 
 
-watcher = threading.Thread(target=watch)
-watcher.start()
 for line in sys.stdin:
     root, options = json.loads(line)
-    print(json.dumps([count(root, options), max(peaks.values(), default=0)]), flush=True)
-ended.set()
-watcher.join()
+    ended = threading.Event()
+    watcher = threading.Thread(target=watch, args=[ended], daemon=True)
+    watcher.start()
+    counted = count(root, options)
+    ended.set()
+    watcher.join()
+    look()
+    print(json.dumps([counted, max(peaks.values(), default=0)]), flush=True)
 """
 
 
-class ReaderProcess:
-    """A running process. `log` is what it has written to its stderr."""
+ROOT = Path(__file__).parents[2]
 
-    def __init__(self, log_path):
-        self._log_path = log_path
-        with log_path.open("wb") as log:
+
+def environment(folder):
+    """Return the variables of an environment that is not activated; `folder` gets the other Python."""
+    (folder / "python3").symlink_to(os.path.realpath(sys.executable))
+    given = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    return given | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TZ": "UTC"}
+
+
+class ReaderProcess:
+    """A running process. `log` is what it has written to its stderr, `worker_prefix` the `sys.prefix` of a worker."""
+
+    def __init__(self, folder):
+        self._log_path = folder / "log"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                [sys.executable, "-c", SCRIPT], stderr=log, env=environment(folder), **pipes
             )
+        self.worker_prefix = self._read()
 
     @property
     def log(self):
@@ -85,6 +109,9 @@ class ReaderProcess:
     def count(self, root, **options):
         """Return (the number of rows, or the lines of the error; peak memory of a Python process so far in KiB)."""
         print(json.dumps([str(root), options]), file=self._process.stdin, flush=True)
+        return self._read()
+
+    def _read(self):
         answer = self._process.stdout.readline()
         assert answer, self.log
         return json.loads(answer)
@@ -96,6 +123,6 @@ class ReaderProcess:
 
 @pytest.fixture(scope="session")
 def reader_process(tmp_path_factory):
-    process = ReaderProcess(tmp_path_factory.mktemp("reader") / "log")
+    process = ReaderProcess(tmp_path_factory.mktemp("reader"))
     yield process
     process.stop()

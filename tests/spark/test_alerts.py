@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.documented import all_seen, check_lines
-from tests.spark.streaming import read_to_end
+from tests.spark.streaming import Stream
 
 pytestmark = pytest.mark.spark
 
@@ -15,13 +15,13 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def alerts(spark, tmp_path):
+def alerts():
     """Return `alerts(root)`, which returns the new rows of a continued query, as (event, topic, first offset)."""
+    query = Stream()
 
     def run(root):
-        stream = spark.readStream.format("ottla").option("view", "hanging").load(str(root))
-        run.rows = read_to_end(stream, tmp_path / "checkpoint")
-        return sorted((row.event, row.topic, row.firstOffset) for row in run.rows)
+        run.rows = query.run(path=str(root), view="hanging")
+        return sorted((row["event"], row["topic"], row["firstOffset"]) for row in run.rows)
 
     return run
 
@@ -32,8 +32,8 @@ def test_each_alert_is_given_once_and_ends_once(alerts, write_log):
     ledger.data(1)
     ledger.data(3, producer_id=7, timestamp_ms=HOUR_MS)
     assert alerts(write_log.root) == [("hanging", "ledger", 1)]
-    assert alerts.rows[0].producerId == 7
-    assert "abort --topic ledger --partition 0 --start-offset 1" in alerts.rows[0].action
+    assert alerts.rows[0]["producerId"] == 7
+    assert "abort --topic ledger --partition 0 --start-offset 1" in alerts.rows[0]["action"]
     assert alerts(write_log.root) == []
     ledger.roll()
     audit.data(1, producer_id=8, timestamp_ms=HOUR_MS)

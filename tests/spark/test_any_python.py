@@ -1,25 +1,12 @@
 """Spark with any Python that runs the script: its workers use the same Python, and the format is found."""
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from ottla.spark_jobs import interpreter
-
-ROOT = Path(__file__).parents[2]
-
-SCRIPT = """
-import json, sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-import ottla.spark_jobs
-where = spark.sparkContext.parallelize([1], 1).map(lambda _: __import__("sys").prefix).first()
-print(json.dumps([spark.read.format("ottla").load(sys.argv[1]).count(), where == sys.prefix]))
-"""
 
 
 @pytest.fixture
@@ -53,16 +40,7 @@ def test_a_configured_environment_is_not_changed(said_nothing, monkeypatch, name
 
 
 @pytest.mark.spark
-def test_a_script_of_an_environment_that_is_not_activated(said_nothing, write_log):
-    """The session is created before our package is imported, which is the more difficult order."""
+def test_a_script_of_an_environment_that_is_not_activated(reader_process, write_log):
     write_log().data(5)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(write_log.root)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TZ": "UTC"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == [5, True]
+    assert reader_process.worker_prefix == sys.prefix
+    assert reader_process.count(write_log.root)[0] == "5"

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from tests.spark.cache_reads import live, through_cache
+
 pytestmark = pytest.mark.spark
 
 COMPACTED = Path(__file__).parents[1] / "data" / "compaction" / "kafka-4.3.1.tar.gz"
@@ -60,15 +64,36 @@ def test_records_of_open_transactions_are_read_from_the_log(check, write_log):
     assert table.count() == 5
 
 
-@pytest.mark.parametrize("isolation", LEVELS)
-def test_partitions_that_a_kafka_compacted_read_the_same(check, tmp_path, isolation):
+def check_here(root, cache, **options):
+    """Check twice in this process that the cache gives the data source's rows in each isolation; return these rows."""
+    found = []
+    for level in LEVELS:
+        given = {"isolation.level": level, **options}
+        expected = live(root, **given)
+        for _ in range(2):
+            assert through_cache(root, cache, **given)[0] == expected
+        found += expected
+    return found
+
+
+def test_partitions_that_a_kafka_compacted_read_the_same(tmp_path):
     with tarfile.open(COMPACTED) as archive:
         archive.extractall(tmp_path / "kafka", filter="data")
     folders = sorted({path.parent for path in (tmp_path / "kafka").rglob("*.log")})
     (tmp_path / "log").mkdir()
     for number, folder in enumerate(folders):
         folder.rename(tmp_path / "log" / f"ledger-{number}")
-    assert check(tmp_path / "log", **{"isolation.level": isolation}).select("partition").distinct().count() > 1
+    rows = check_here(tmp_path / "log", tmp_path / "cache")
+    assert len({row["partition"] for row in rows}) > 1
+
+
+OFFSETS = {"startingOffsets": '{"ledger": {"0": 23, "1": -2}}', "endingOffsets": '{"ledger": {"0": 40, "2": 7}}'}
+
+
+@pytest.mark.parametrize("options", [OFFSETS, {"verify": True, "producerIds": 1}, {"producerIds": "0,1,2,-1"}])
+def test_options_read_the_same(check, reference, options):
+    for isolation in LEVELS:
+        check(reference("unclean"), **{"isolation.level": isolation}, **options)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +103,13 @@ def test_partitions_that_a_kafka_compacted_read_the_same(check, tmp_path, isolat
         {"topics": "ledger,__transaction_state"},
         {"topics": "nothing"},
         {"partitions": "0,2"},
-        {"startingOffsets": '{"ledger": {"0": 23, "1": -2}}', "endingOffsets": '{"ledger": {"0": 40, "2": 7}}'},
+        OFFSETS,
         {"startingTimestamp": "1", "endingTimestamp": "9999999999999"},
-        {"producerIds": "0,1,2,-1"},
-        {"verify": True, "producerIds": 1},
         {"on.damage": "report"},
     ],
 )
-def test_options_read_the_same(check, reference, options):
-    for isolation in LEVELS:
-        check(reference("unclean"), **{"isolation.level": isolation}, **options)
+def test_options_read_the_same_without_spark(reference, tmp_path, options):
+    check_here(reference("unclean"), tmp_path / "cache", **options)
 
 
 def test_times_between_records_read_the_same(spark, check, reference):

@@ -18,7 +18,7 @@ from ottla.spark_jobs.options import DataLost, OptionError, read_options
 from ottla.spark_jobs.stream.watch import Watch
 from ottla.spark_jobs.views.registry import view_reader
 from tests.segment_files import LogWriter
-from tests.spark.streaming import read_to_end
+from tests.spark.streaming import Stream
 from tests.spark.views import read_all, schemas
 
 pytestmark = pytest.mark.spark
@@ -98,11 +98,12 @@ def test_a_table_of_the_catalog_has_several_paths(spark, disks):
         spark.sql("DROP TABLE both")
 
 
-def test_a_stream_follows_several_paths(spark, disks, tmp_path):
+def test_a_stream_follows_several_paths(disks):
+    query = Stream()
+
     def run():
-        reader = spark.readStream.format("ottla").options(startingOffsets="earliest", paths=json.dumps(disks.paths))
-        found = read_to_end(reader.load(), tmp_path / "checkpoint")
-        return sorted((row.topic, row.partition, row.offset) for row in found)
+        found = query.run(startingOffsets="earliest", paths=json.dumps(disks.paths))
+        return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
 
     assert run() == [("audit", 0, 0), ("ledger", 0, 0), ("ledger", 0, 1), *(("ledger", 1, n) for n in range(3))]
     disks.second.marker(8, commit=True)

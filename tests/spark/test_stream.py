@@ -5,23 +5,39 @@ import shutil
 import pytest
 
 from ottla.testkit.scanner import scan_partition
+from tests.spark.streaming import Stream
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def stream(spark, tmp_path):
-    """`stream(root, **options)`: run a query up to what is stable now, into Parquet; the new rows as (place, value)."""
+def stream():
+    """`stream(root, **options)`: run a query in this process up to what is stable; the new rows as (place, value)."""
+    query, rows = Stream(), []
 
-    def run(root, checkpoint="checkpoint", **options):
+    def run(root, **options):
+        found = query.run(path=str(root), **{"startingOffsets": "earliest"} | options)
+        new = sorted((row["topic"], row["partition"], row["offset"], row["value"]) for row in found)
+        rows.extend(new)
+        assert len(rows) == len(set(rows)), "a record came twice"
+        return new
+
+    return run
+
+
+@pytest.fixture
+def spark_stream(spark, tmp_path):
+    """`spark_stream(root, **options)`: the same on Spark, into Parquet."""
+
+    def run(root, **options):
         reader = spark.readStream.format("ottla").option("startingOffsets", "earliest")
         for name, value in options.items():
-            reader = reader.option(name.replace("_", "."), value)
-        sink, before = tmp_path / f"{checkpoint}-sink", run.rows.get(checkpoint, [])
+            reader = reader.option(name, value)
+        sink, before = tmp_path / "sink", run.rows
         query = (
             reader.load(str(root))
             .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start(str(sink))
         )
@@ -30,12 +46,11 @@ def stream(spark, tmp_path):
         finally:
             query.stop()
         table = spark.read.schema("topic string, partition int, offset long, value binary").parquet(str(sink))
-        rows = sorted((row.topic, row.partition, row.offset, bytes(row.value or b"")) for row in table.collect())
-        assert len(rows) == len(set(rows)), "a record came twice"
-        run.rows[checkpoint] = rows
-        return [row for row in rows if row not in before]
+        run.rows = sorted((row.topic, row.partition, row.offset, bytes(row.value or b"")) for row in table.collect())
+        assert len(run.rows) == len(set(run.rows)), "a record came twice"
+        return [row for row in run.rows if row not in before]
 
-    run.rows = {}
+    run.rows = []
     return run
 
 
@@ -44,20 +59,20 @@ def committed_rows(root, topic="ledger", partition=0):
     return [(topic, partition, record.offset, record.value) for record in found]
 
 
-def test_a_stream_waits_for_open_transactions_and_leaves_out_aborted_ones(stream, write_log):
+def test_a_stream_waits_for_open_transactions_and_leaves_out_aborted_ones(spark_stream, write_log):
     log = write_log()
     log.data(2, value=b"plain")
     log.data(2, producer_id=7, value=b"open")
     log.data(1, value=b"behind")
-    assert [row[3] for row in stream(write_log.root)] == [b"plain", b"plain"]
-    assert stream(write_log.root) == []
+    assert [row[3] for row in spark_stream(write_log.root)] == [b"plain", b"plain"]
+    assert spark_stream(write_log.root) == []
     log.data(1, producer_id=8, value=b"aborted")
     log.marker(7, commit=True)
     log.marker(8, commit=False)
     log.roll()
     log.data(1, value=b"next segment")
-    assert [row[3] for row in stream(write_log.root)] == [b"open", b"open", b"behind", b"next segment"]
-    assert stream.rows["checkpoint"] == committed_rows(write_log.root)
+    assert [row[3] for row in spark_stream(write_log.root)] == [b"open", b"open", b"behind", b"next segment"]
+    assert spark_stream.rows == committed_rows(write_log.root)
 
 
 def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(stream, write_log):
@@ -207,8 +222,8 @@ def test_a_stream_that_starts_above_the_stable_offset_waits(stream, write_log):
     assert [row[2:] for row in stream(write_log.root, **begin)] == [(3, b"behind")]
 
 
-def test_everything_that_kafkas_consumer_returned(stream, reference, consume):
-    rows = stream(reference("unclean"), maxOffsetsPerTrigger="1500")
+def test_everything_that_kafkas_consumer_returned(spark_stream, reference, consume):
+    rows = spark_stream(reference("unclean"), maxOffsetsPerTrigger="1500")
     expected = sorted((row["topic"], row["partition"], row["offset"]) for row in consume("read_committed")[1])
     assert [row[:3] for row in rows] == expected
 
@@ -232,16 +247,13 @@ def test_everything_that_kafkas_consumer_returned(stream, reference, consume):
         ("startingOffsets", "somewhere", "must be earliest or JSON"),
     ],
 )
-def test_options_that_a_stream_does_not_take(spark, write_log, option, value, words, tmp_path):
+def test_options_that_a_stream_does_not_take(stream, write_log, option, value, words):
     write_log().data(1)
     with pytest.raises(Exception, match=words):
-        query = (
-            spark.readStream.format("ottla")
-            .option(option, value)
-            .load(str(write_log.root))
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(tmp_path / "c"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        stream(write_log.root, **{option: value})
+
+
+def test_an_option_that_a_stream_does_not_take_is_an_error_on_spark(spark_stream, write_log):
+    write_log().data(1)
+    with pytest.raises(Exception, match="names ledger-7, which is not among"):
+        spark_stream(write_log.root, startingOffsets='{"ledger": {"0": 5, "7": -1}}')

@@ -6,10 +6,11 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from pyspark.errors import PySparkException
 
+from ottla.scan.listing import UnreadableDirectory
 from ottla.spark_jobs import alert, audit, export
 from ottla.spark_jobs.options import read_options
 from ottla.spark_jobs.stream.watch import Watch
-from tests.spark.streaming import read_to_end
+from tests.spark.streaming import Stream, read_to_end
 from tests.wrong_folders import FOLDERS, TOPIC, make_wrong_folder, write_log_directory
 
 pytestmark = pytest.mark.spark
@@ -45,7 +46,15 @@ def test_a_read_fails_with_what_is_below(spark, view, wrong):
     assert f"{wrong.path}: {wrong.why}" in said and said.endswith(wrong.below)
 
 
-def test_a_stream_fails_with_what_is_below(spark, wrong, tmp_path):
+def test_a_stream_fails_with_what_is_below(wrong):
+    with pytest.raises(UnreadableDirectory) as raised:
+        Stream().run(path=str(wrong.path))
+    said = str(raised.value)
+    assert said.startswith(f"{wrong.path}: {wrong.why}") and said.endswith(wrong.below)
+
+
+def test_a_stream_fails_on_spark_with_what_is_below(spark, log_directory, tmp_path):
+    wrong = make_wrong_folder(next(iter(FOLDERS)), tmp_path / "place", log_directory)
     with pytest.raises(PySparkException) as raised:
         read_to_end(spark.readStream.format("ottla").load(str(wrong.path)), tmp_path / "checkpoint")
     said = reason(raised.value)

@@ -13,6 +13,7 @@ UNSETTLED = {"PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 SETTLE_S = 5.0
 END_TXN_WITH_PRODUCER = 5
 PIPELINE = 256
+LAST_ASKED = 100  # if the broker can raise an epoch
 
 
 class CoordinatorSteps(Asker):
@@ -45,9 +46,14 @@ class CoordinatorSteps(Asker):
 
     def _init_many(self, step):
         request = codec.request_class(INIT_PRODUCER_ID)(**self._init_fields(step))
+        times = step["times"]
+        if self._raise_epoch is not None:
+            assert self._connection.send(request, 4).error_code == ErrorCode.NONE
+            self._raise_epoch(self._name(step["id"]), times - 1 - LAST_ASKED)
+            times = LAST_ASKED
         asked, last = 0, None
-        for answered in range(step["times"]):
-            while asked < step["times"] and asked - answered < PIPELINE:
+        for answered in range(times):
+            while asked < times and asked - answered < PIPELINE:
                 self._connection.post(request, 4)
                 asked += 1
             last = self._connection.receive()

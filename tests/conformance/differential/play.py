@@ -6,11 +6,13 @@ from hashlib import sha256
 
 from differential.asking import NOT_UTF8, NULL
 from differential.player import Player
-from targets import ApacheKafka, Ottla
+from targets import SCENARIO_OVERRIDES, ApacheKafka, Ottla
 
+from ottla.broker.config.load import from_flags, load_config
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.wire.connection import BlockingConnection
+from tests.thread_broker import ThreadBroker
 
 FIND_COORDINATOR, CREATE_TOPICS, LIST_OFFSETS, INIT_PRODUCER_ID = 10, 19, 2, 22
 # Timed-out transactions are looked for often. Coordinators of four partitions are ready soon.
@@ -36,16 +38,42 @@ def ottla_at(level, *, refuse_reuse=False):
 
     It takes a reused sequence for what Kafka takes it for, unless `refuse_reuse`.
     """
-    own = {
+    own = own_overrides(level, refuse_reuse=refuse_reuse)
+    return lambda directory, overrides: Ottla(directory, overrides | own)
+
+
+def own_overrides(level, *, refuse_reuse=False):
+    return {
         "transaction.version": str(level),
         "transaction.markers.wait.ms": "0",
         "transaction.sequence.reuse.refuse": str(refuse_reuse).lower(),
     }
-    return lambda directory, overrides: Ottla(directory, overrides | own)
 
 
 def ottla_refusing_at(level):
     return ottla_at(level, refuse_reuse=True)
+
+
+class OttlaInThread:
+    """Ottla at a `transaction.version` in a thread of this process, where the epoch of an id can be raised."""
+
+    def __init__(self, level, directory):
+        overrides = SCENARIO_OVERRIDES | OVERRIDES | own_overrides(level)
+        config = load_config(from_flags(f"{key}={value}" for key, value in overrides.items())).config
+        names = [key.replace(".", "_") for key in overrides]
+        self._broker = ThreadBroker(directory, **{name: getattr(config, name) for name in names})
+
+    def start(self):
+        self.bootstrap = self._broker.__enter__().bootstrap
+
+    def stop(self):
+        self._broker.__exit__()
+
+    def raise_epoch(self, transactional_id, count):
+        """Raise the epoch as `count` requests do that initialize the id. No request of the id is under way."""
+        states = self._broker.server.broker.transactions.states.shard_of(transactional_id).states
+        state = states[transactional_id]
+        states[transactional_id] = state._replace(producer_epoch=state.producer_epoch + count)
 
 
 class BluntConnection(BlockingConnection):
@@ -101,7 +129,7 @@ def _prefix(script):
 
 
 def _play(broker, script, prefix):
-    return Player(lambda: connect(broker), script, prefix).play()
+    return Player(lambda: connect(broker), script, prefix, getattr(broker, "raise_epoch", None)).play()
 
 
 def _create_topics(connection, names):

@@ -38,11 +38,14 @@ class Capture:
 
 
 class Player(AdminSteps, LogSteps, CoordinatorSteps, PartitionSteps, GroupSteps):
-    """A player of one script, on one connection at a time."""
+    """A player of one script, on one connection at a time.
 
-    def __init__(self, connect, script, prefix):
+    `raise_epoch(transactional_id, count)` replaces `count` requests that initialize the id, if the broker has it.
+    """
+
+    def __init__(self, connect, script, prefix, raise_epoch=None):
         super().__init__(connect, prefix, Answers(), Handles())
-        self._script = script
+        self._script, self._raise_epoch = script, raise_epoch
 
     def play(self):
         """The answers, one for each step. To hang or to hang up is an answer too."""

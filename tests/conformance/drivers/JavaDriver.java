@@ -24,24 +24,35 @@ public class JavaDriver {
   static final ObjectMapper JSON = new ObjectMapper();
   /** Of every client: how it gets in. */
   static final Map<String, Object> OPTIONS = new HashMap<>();
-  final String bootstrap;
-  final Admin admin;
+  String bootstrap;
+  Admin admin;
   final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
   final Map<String, Member> members = new HashMap<>();
 
-  JavaDriver(String bootstrap) {
-    this.bootstrap = bootstrap;
+  /** Options of Kafka's own system properties go there. */
+  void connect(JsonNode args) {
+    bootstrap = args.get("bootstrap").asText();
+    OPTIONS.clear();
+    args.get("options").fields().forEachRemaining(option -> {
+      if (option.getKey().startsWith("org.apache.kafka.")) System.setProperty(option.getKey(), option.getValue().asText());
+      else OPTIONS.put(option.getKey(), option.getValue().asText());
+    });
     Map<String, Object> options = new HashMap<>(OPTIONS);
     options.put("bootstrap.servers", bootstrap);
-    this.admin = Admin.create(options);
+    admin = Admin.create(options);
+  }
+
+  /** Return whether nothing is open, so that another client can connect. */
+  boolean release() {
+    if (!producers.isEmpty() || !members.isEmpty()) return false;
+    admin.close(Duration.ofSeconds(5));
+    return true;
   }
 
   public static void main(String[] args) throws Exception {
     PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
     System.setOut(System.err);
-    for (String option : Arrays.copyOfRange(args, 0, args.length - 1))
-      OPTIONS.put(option.substring(0, option.indexOf('=')), option.substring(option.indexOf('=') + 1));
-    JavaDriver driver = new JavaDriver(args[args.length - 1]);
+    JavaDriver driver = new JavaDriver();
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line; (line = lines.readLine()) != null; ) {
       JsonNode request = JSON.readTree(line);
@@ -71,6 +82,8 @@ public class JavaDriver {
   Object serve(String op, JsonNode args) throws Exception {
     switch (op) {
       case "hello": return Map.of("client", "java", "version", AppInfoParser.getVersion(), "missing", Map.of());
+      case "connect": connect(args); return null;
+      case "release": return release();
       case "create_topics": createTopics(args.get("topics")); return null;
       case "delete_topics": admin.deleteTopics(texts(args.get("names"))).all().get(20, TimeUnit.SECONDS); return null;
       case "list_topics": return new TreeSet<>(admin.listTopics().names().get(20, TimeUnit.SECONDS));
