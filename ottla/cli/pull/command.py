@@ -70,7 +70,8 @@ def pull(source: str, directory: Path, format_name: str, **options: str | bool) 
         fail(COULD_NOT_RUN, error)
     except OSError as error:
         reason = shortage(error) if isinstance(error, Shortage) else error.strerror
-        fail(COULD_NOT_RUN, f"{error.filename or directory}: {reason or error}; the same command continues")
+        place = error.filename or directory
+        fail(COULD_NOT_RUN, f"{place}: {reason or error}; when this is repaired, the same command continues")
     _show(done, directory, output_for(format_name))
     sys.exit(LEFT_OUT if done.left_out else 0)
 
