@@ -52,7 +52,7 @@ def copy(
         find_start=find_start,
         find_epoch_end=lambda epoch: epoch_end,
         on_start=moved.append,
-        on_damage=moved.append,
+        on_damage=moved.extend,
         on_bytes=lambda size_bytes: None,
     )
     one = PartitionCopy(disk or RealDisk(), str(folder), 0, calls, segment_bytes)

@@ -23,6 +23,12 @@ class FrozenOttla(Ottla):
     def command(self):
         return [*super().command(), "--as-pulled", "--test-control", "--admin-listen", self.admin]
 
+    def is_ready(self):
+        is_ready = super().is_ready()
+        if is_ready:  # the file has a line for the admin port, too
+            self.bootstrap = self.ready_file.read_text().splitlines()[0].rpartition("//")[2]
+        return is_ready
+
     def advance(self, duration):
         command = [sys.executable, "-m", "ottla.cli.main", "ctl", "clock", "advance", duration]
         subprocess.run([*command, "--admin", f"http://{self.admin}"], check=True, capture_output=True, timeout=600)

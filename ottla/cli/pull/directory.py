@@ -5,8 +5,9 @@ what `ottla graduate` writes, and a broker reads if it finds no other metadata),
 a clean stop. Each is replaced by a rename, so a killed run leaves sound files, and the next run continues.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -142,22 +143,27 @@ class Pull:
             self._copy_positions()
         topics = [topic for topic in self._source.topics if self._accept(topic)]
         self._write_mark()
-        places = [(topic, index, found) for topic in topics for index, found in topic.ranges.items()]
-        for done, (topic, index, found) in enumerate(places):
-            progress.on_partition(done, len(places))
-            try:
-                reason = self._copy(topic, index, found, progress, segment_bytes)
-            except (Refused, Unanswered, ProtocolError) as error:
-                reason = str(error)
-            if reason:
-                self.left_out.append(f"{topic.name}-{index}: {reason}")
-                self._check_answers()
-        progress.on_partition(len(places), len(places))
+        count, done = sum(len(topic.ranges) for topic in topics), 0
+        for topic in topics:
+            copied = len(self.rows)
+            for index, found in topic.ranges.items():
+                progress.on_partition(done, count)
+                done += 1
+                self._guard(f"{topic.name}-{index}", partial(self._copy, topic, index, found, progress, segment_bytes))
+            if any(row.batches for row in self.rows[copied:]):
+                self._guard(topic.name, partial(self._check_topic, topic))
+        progress.on_partition(done, count)
 
-    def _check_answers(self) -> None:
-        """Raise Unanswered if no broker answers: then other partitions need not be tried."""
-        with connections_to(self._address).borrow() as cluster:
-            cluster.topology([])
+    def _guard(self, name: str, work: Callable[[], str | None]) -> None:
+        """List what fails as left out. Raises Unanswered if no broker answers: then the rest need not be tried."""
+        try:
+            reason = work()
+        except (Refused, Unanswered, ProtocolError) as error:
+            reason = str(error)
+        if reason:
+            self.left_out.append(f"{name}: {reason}")
+            with connections_to(self._address).borrow() as cluster:
+                cluster.topology([])
 
     # --- partitions -------------------------------------------------------------------------------------------------
 
@@ -224,8 +230,6 @@ class Pull:
         first = found.start if known.end is not None else max(found.start, known.start)
         window = OffsetWindow(self._address, topic.name, topic.topic_id, index, first, found.end)
         copied = copy.run(window, known.start, known.end, has_new_leader=found.leader_epoch > known.leader_epoch)
-        if copied.batches:
-            self._check_topic(topic)
         self.rows.append(Row(f"{topic.name}-{index}", copied.start, copied.end, copied.batches, copied.size_bytes))
         self.left_out += [f"{topic.name}-{index}: {damage}" for damage in (*known.missing, *copied.damage)]
         known.leader_epoch = max(known.leader_epoch, found.leader_epoch, copied.leader_epoch)
@@ -242,13 +246,12 @@ class Pull:
         known.start, known.end = start, None
         self._write_mark()
 
-    def _add_missing(self, known: PartitionMark, damage: str) -> None:
-        if damage not in known.missing:
-            known.missing.append(damage)
-            self._write_mark()
+    def _add_missing(self, known: PartitionMark, damage: Sequence[str]) -> None:
+        known.missing = [*dict.fromkeys((*known.missing, *damage))]
+        self._write_mark()
 
     def _check_topic(self, topic: SourceTopic) -> None:
-        """Raise Refused if the topic is another one now. Brokers before Kafka 3.1 serve records by its name."""
+        """Raise Refused if the topic is another one now. Brokers before Kafka 3.1 send records by its name."""
         with connections_to(self._address).borrow() as cluster:
             topology = cluster.topology([topic.name])
         if topology.errors.get(topic.name) in DELETED:

@@ -4,7 +4,7 @@ A partition directory needs only its `.log` files: recovery of the broker's log 
 `.txnindex`, snapshots and leader epochs. It runs before and after the new batches are written.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -67,7 +67,7 @@ class Calls(NamedTuple):
     find_start: Callable[[], int]
     find_epoch_end: Callable[[int], int]
     on_start: Callable[[int], None]
-    on_damage: Callable[[str], None]
+    on_damage: Callable[[Sequence[str]], None]
     on_bytes: Callable[[int], None]
 
 
@@ -240,9 +240,9 @@ class PartitionCopy:
                 writer.skip_to(first)
             try:
                 for chunk in reader.chunks(window._replace(first_offset=writer.next_offset)):
-                    for damage in log.found[reported:]:
-                        self._calls.on_damage(_describe(damage))
-                    reported = len(log.found)
+                    if damage := log.found[reported:]:
+                        self._calls.on_damage([_describe(one) for one in damage])
+                        reported = len(log.found)
                     writer.write(chunk)
                     self._calls.on_bytes(int(chunk.rows[:, headers.SIZE].sum()))
                 return
