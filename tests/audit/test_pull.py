@@ -311,7 +311,7 @@ def change_mark(**fields):
     ("change", "told"),
     [
         (lambda copy: (copy / MARK).unlink(), "has other files, and no pull.json"),
-        (lambda copy: (copy / "__cluster_metadata-0").mkdir(), "has served a broker"),
+        (lambda copy: (copy / "__cluster_metadata-0").mkdir(), "has served or graduated since it was pulled"),
         (lambda copy: (copy / MARK).write_text("[]"), "pull.json: it was changed"),
         (change_mark(cluster_id="another"), "is a copy of cluster another"),
         (change_mark(version=2), "another version of Ottla wrote it"),

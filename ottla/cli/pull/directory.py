@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import files
-from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
+from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
 from ottla.broker.cluster.features import (
     GROUP_FEATURE,
     GROUP_VERSION,
@@ -101,7 +101,7 @@ def _read_mark(disk: Disk, place: str) -> Mark | None:
     if not disk.exists(path):
         return None
     if disk.exists(f"{place}/{METADATA_TOPIC}-0"):
-        raise CannotPull(f"{place} has served a broker since it was pulled: pull into a new directory")
+        raise CannotPull(f"{place} has served or graduated since it was pulled: pull into a new directory")
     try:
         mark = decode_mark(files.read(path, MARK_BYTES))
     except ProtocolError as broken:
