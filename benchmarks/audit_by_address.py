@@ -1,11 +1,12 @@
-"""An audit of the address of a broker, against one of its directory and against consumers of the same records. shell
+"""An audit and a pull of the address of a broker, against an audit of its directory and consumers of its records. shell
 
-    python benchmarks/audit_by_address.py [--size-mib 400] [--rounds 2] [--format json]
+    python benchmarks/audit_by_address.py [--size-mib 400] [--rounds 2] [--without-consumers] [--format json]
 
 Needs Java 17 and Maven. Apache Kafka 4.3.1 serves a log of records of 180 bytes in batches of 64, about 13 KB. The
-audits, librdkafka's consumer (confluent-kafka) and Kafka's console consumer take turns, each in a fresh process. The
-consumers read with read_committed and drop the records. CPU is the median, of the program and of the broker; compare
-it rather than the wall time, which is the best round. Memory is the peak of the program.
+audits, `ottla pull` into a new directory and into one that lacks nothing, librdkafka's consumer (confluent-kafka) and
+Kafka's console consumer take turns, each in a fresh process. The consumers read with read_committed and drop the
+records. CPU is the median, of the program and of the broker; compare it rather than the wall time, which is the best
+round. Memory is the peak of the program.
 """
 
 import argparse
@@ -31,6 +32,8 @@ from lab.usage import command_line
 VALUE_BYTES = 180
 AUDIT_CODES = (0, 1)
 OTTLA = (sys.executable, "-m", "ottla.cli.main", "audit")
+PULL = (sys.executable, "-m", "ottla.cli.main", "pull")
+FRESH = "NEW DIRECTORY"
 CONSOLE = ("bash", str(processes.KAFKA_SCRIPT), "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer")
 CONSUMER = """
 import sys
@@ -44,16 +47,22 @@ while found < wanted:
 """
 
 
-def commands(root: Path, bootstrap: str, committed: int) -> dict[str, Sequence[str]]:
-    """Return the programs to compare. Those that consume end after the last committed record."""
+def commands(root: Path, copy: Path, bootstrap: str, committed: int) -> dict[str, Sequence[str]]:
+    """Return the programs to compare. Consumers end after the last committed record. `copy` lacks nothing."""
     console = ("--bootstrap-server", bootstrap, "--topic", TOPIC, "--from-beginning")
     isolation = ("--isolation-level", "read_committed", "--max-messages", str(committed))
     return {
         "ottla audit DIR": (*OTTLA, str(root)),
         "ottla audit kafka://": (*OTTLA, f"kafka://{bootstrap}"),
+        "ottla pull": pull(bootstrap, FRESH),
+        "ottla pull, nothing new": pull(bootstrap, str(copy)),
         "confluent-kafka consumer": (sys.executable, "-c", CONSUMER, bootstrap, TOPIC, str(committed)),
         "kafka-console-consumer": (*CONSOLE, *console, *isolation),
     }
+
+
+def pull(bootstrap: str, directory: str) -> Sequence[str]:
+    return (*PULL, f"kafka://{bootstrap}", directory, "--topics", TOPIC)
 
 
 def measure(command: Sequence[str], broker: processes.Broker) -> Callable[[], Timing]:
@@ -61,8 +70,9 @@ def measure(command: Sequence[str], broker: processes.Broker) -> Callable[[], Ti
 
     def run() -> Timing:
         began, before = time.perf_counter(), broker.cpu_s()
-        with tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=processes.ROOT)
+        with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory(prefix="ottla-pull-") as fresh:
+            words = [fresh if word == FRESH else word for word in command]
+            process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=errors, cwd=processes.ROOT)
             _, status, usage = os.wait4(process.pid, 0)
             wall_s, after = time.perf_counter() - began, broker.cpu_s()
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -92,6 +102,7 @@ def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
     parser.add_argument("--size-mib", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--without-consumers", action="store_true")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args()
 
@@ -110,7 +121,11 @@ def main() -> None:
             wait_for_leaders(broker.bootstrap)
         with processes.apache_kafka(processes.KAFKA_SCRIPT, root) as broker:
             wait_for_leaders(broker.bootstrap)
-            compared = commands(root, broker.bootstrap, committed)
+            copy = Path(scratch) / "copy"
+            subprocess.run(pull(broker.bootstrap, str(copy)), check=True, stdout=subprocess.DEVNULL, cwd=processes.ROOT)
+            compared = commands(root, copy, broker.bootstrap, committed)
+            if arguments.without_consumers:
+                compared = {name: words for name, words in compared.items() if "consumer" not in name}
             timings = turns({name: measure(one, broker) for name, one in compared.items()}, arguments.rounds)
     if arguments.format == "json":
         print(json.dumps({"machine": facts, "size_bytes": size, "records": records, "programs": timings}, indent=2))

@@ -153,7 +153,7 @@ class Assembly:
         self._is_frozen = False
         log.info("Thawed: transactions end, and records are deleted and compacted, from now on")
         self.broker.transactions.unfreeze()
-        self.broker.groups.start_expiration()
+        self.broker.groups.unfreeze()
         if self._has_housekeeping:
             self._start_removals()
         return True

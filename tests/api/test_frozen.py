@@ -6,10 +6,13 @@ import pytest
 
 from lab.in_memory.disk import MemoryDisk
 from ottla.broker.config import Config
+from ottla.broker.group.log import group_batch
 from ottla.broker.log.log_config import LogConfig
-from ottla.protocol.batch_header import iter_batches
+from ottla.protocol.batch_header import LOG_OVERHEAD, PLACE, iter_batches
+from ottla.protocol.internal_topics.offsets_records import GroupMember, GroupValue
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
+from ottla.testkit.corpus.positions import GROUP
 from ottla.testkit.in_memory.broker import BrokerInMemory
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
@@ -65,6 +68,31 @@ def test_transactions_end_only_after_a_thaw(files, changed):
     broker.advance(60_000)
     assert broker.bugs == []
     assert ends_of(broker)[changed] > before[changed]
+
+
+def make_files_of_a_member():
+    """Return the files of a group whose last record has a member of the classic protocol."""
+    files = files_of(HERE["group-offsets-in-transactions-v1"])
+    path = "data/__consumer_offsets-0/00000000000000000000.log"
+    *_, (_, last) = iter_batches(memoryview(files[path]))
+    member = GroupMember("member-1", None, "client", "/127.0.0.1", 300_000, 45_000, b"", b"")
+    batch = group_batch(GROUP, GroupValue("consumer", 1, "range", "member-1", 0, (member,)), 0)
+    PLACE.pack_into(batch, 0, last.next_offset, len(batch) - LOG_OVERHEAD, 0)
+    return files | {path: files[path] + batch}
+
+
+def test_the_members_of_a_loaded_group_expire_only_after_a_thaw():
+    broker = start(make_files_of_a_member())
+    before = ends_of(broker)
+    broker.advance(3_600_000)
+    groups = broker.assembly.broker.groups
+    assert [*groups.describe(GROUP)[0].group.members] == ["member-1"]
+    assert ends_of(broker) == before
+    broker.run_in_turn(broker.assembly.thaw)
+    broker.advance(3_600_000)
+    assert broker.bugs == []
+    assert not groups.describe(GROUP)[0].group.members
+    assert ends_of(broker)["__consumer_offsets-0"] > before["__consumer_offsets-0"]
 
 
 def test_segments_are_deleted_only_after_a_thaw():

@@ -20,9 +20,11 @@ from ottla.cli.pull.directory import Progress, Pull, open_directory
 from ottla.cli.pull.mark import MARK, decode_mark, encode_mark
 from ottla.cli.pull.source import Request, list_source
 from ottla.protocol.batch_header import iter_batches
-from ottla.protocol.checkpoints import LOG_STARTS, decode_offsets
+from ottla.protocol.checkpoints import LOG_STARTS, META_PROPERTIES, decode_offsets
+from ottla.scan.windows import WindowReader
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.case_run import BEGIN_MS
+from ottla.wire import Unanswered
 from ottla.wire.address import connections_to, parse_kafka_address
 from tests.audit.test_cluster import HERE, SERVED, SOON_MS, audit_of, facts_of
 from tests.corpus import KEEPING, write_files
@@ -224,6 +226,55 @@ def test_since_begins_at_the_first_record_from_that_time_on(tmp_path):
     assert decode_offsets((tmp_path / "copy" / LOG_STARTS).read_bytes()) == {("ledger", 0): 6}
 
 
+def test_damage_at_the_source_is_listed_by_each_run(tmp_path):
+    with ThreadBroker(tmp_path / "source") as broker:
+        produce(broker, range(10))
+    path = tmp_path / "source" / "ledger-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    headers = dict(iter_batches(memoryview(bytes(content))))
+    (end,) = [at + header.size_bytes for at, header in headers.items() if header.base_offset == 4]
+    content[end - 1] ^= 1
+    path.write_bytes(content)
+    with ThreadBroker(tmp_path / "source") as broker:
+        for _ in range(2):
+            result = run(broker, tmp_path / "copy", "--topics", "ledger")
+            assert result.exit_code == 1
+            assert result.stdout.count("ledger-0: offsets 4 to 4: CRC mismatch") == 1
+    assert len(decode_mark((tmp_path / "copy" / MARK).read_bytes()).topics["ledger"].partitions[0].missing) == 1
+
+
+def test_a_partition_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
+    copy = tmp_path / "copy"
+    with ThreadBroker(tmp_path / "source") as broker:
+        produce(broker, range(10))
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        admin.create_topics([NewTopic("audit", 1, 1)])
+        admin.close()
+        read = WindowReader.chunks
+
+        def fail_once(reader, window):
+            if window.topic == "audit":
+                raise Unanswered("audit-0: KAFKA_STORAGE_ERROR")
+            return read(reader, window)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(WindowReader, "chunks", fail_once)
+            result = run(broker, copy, "--topics", "*")
+        assert result.exit_code == 1
+        assert "audit-0: KAFKA_STORAGE_ERROR" in result.stdout
+        assert batches_of(copy / "ledger-0") == batches_of(tmp_path / "source" / "ledger-0") != b""
+        assert run(broker, copy, "--topics", "*").exit_code == 0
+
+
+def test_a_changed_identity_is_one_line(ledger, tmp_path):
+    copy = tmp_path / "copy"
+    pull_json(ledger, copy, "--topics", "ledger")
+    (copy / META_PROPERTIES).write_text("version=1\n")
+    result = run(ledger, copy, "--topics", "ledger")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "meta.properties was changed ('node.id'): remove it" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -260,7 +311,7 @@ def change_mark(**fields):
     ("change", "told"),
     [
         (lambda copy: (copy / MARK).unlink(), "has other files, and no pull.json"),
-        (lambda copy: (copy / "__cluster_metadata-0").mkdir(), "has served a broker"),
+        (lambda copy: (copy / "__cluster_metadata-0").mkdir(), "has served or graduated since it was pulled"),
         (lambda copy: (copy / MARK).write_text("[]"), "pull.json: it was changed"),
         (change_mark(cluster_id="another"), "is a copy of cluster another"),
         (change_mark(version=2), "another version of Ottla wrote it"),
@@ -302,6 +353,24 @@ def test_positions_by_offset_fetch_are_served_and_replaced(tmp_path):
             assert read_positions(served, group, places) == [(7, "by hand")]
         result = run(served, copy, "--groups", "--topics", "ledger")
     assert result.exit_code == 2
+
+
+def test_positions_of_the_last_run_stay_if_a_broker_fails(tmp_path, monkeypatch):
+    copy, places = tmp_path / "copy", [TopicPartition("ledger", 0)]
+
+    def fail(cluster, now_ms):
+        raise Unanswered("broker 1 does not list its groups: NOT_COORDINATOR")
+
+    with ThreadBroker(tmp_path / "source") as broker:
+        produce(broker, range(10))
+        address = parse_kafka_address(f"kafka://{broker.bootstrap}")
+        commit(broker, places, 4)
+        pull_without_groups(address, copy)
+        monkeypatch.setattr("ottla.cli.pull.directory.ask_positions", fail)
+        (reason,) = pull_without_groups(address, copy).left_out
+    assert reason == "__consumer_offsets: broker 1 does not list its groups: NOT_COORDINATOR"
+    with ThreadBroker(copy) as served:
+        assert read_positions(served, "billing", places) == [(4, "by hand")]
 
 
 def test_positions_and_a_copy_of_the_topic_do_not_mix(tmp_path):

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.broker.ports.disk import RealDisk, RealFile
-from ottla.cli.pull.partition import PartitionCopy, Refused, make_directory
+from ottla.cli.pull.partition import Calls, PartitionCopy, Refused, make_directory
 from ottla.protocol.errors import ErrorCode
 from ottla.scan.windows import OffsetWindow
-from ottla.wire import Unanswered, partition_stream
+from ottla.wire import partition_stream
 from ottla.wire.address import KafkaAddress
 from tests.scan.fetch_stub import TOPIC, TOPIC_ID, FetchStub
 from tests.scan.test_windows import END, RECORDS_OF_A_BATCH, batches_of, serve
@@ -33,22 +33,31 @@ def never():
 
 
 def copy(
-    stub, folder, *, start=0, end=END, known_end=None, find_start=never, epoch_end=END, disk=None, segment_bytes=4000
+    stub,
+    folder,
+    *,
+    start=0,
+    end=END,
+    known_end=None,
+    find_start=never,
+    epoch_end=END,
+    disk=None,
+    segment_bytes=4000,
+    has_new_leader=False,
 ):
-    """Copy a window. Return the result, and the log starts that moved."""
+    """Copy a window. Return the result, and the log starts that moved and the damage that was passed."""
     address = KafkaAddress((("127.0.0.1", stub.port),), timeout_s=2.0)
     moved = []
-    one = PartitionCopy(
-        disk or RealDisk(),
-        str(folder),
-        0,
+    calls = Calls(
         find_start=find_start,
         find_epoch_end=lambda epoch: epoch_end,
         on_start=moved.append,
+        on_damage=moved.extend,
         on_bytes=lambda size_bytes: None,
-        segment_bytes=segment_bytes,
     )
-    return one.run(OffsetWindow(address, TOPIC, TOPIC_ID.bytes, 0, start, end), start, known_end), moved
+    one = PartitionCopy(disk or RealDisk(), str(folder), 0, calls, segment_bytes)
+    window = OffsetWindow(address, TOPIC, TOPIC_ID.bytes, 0, start, end)
+    return one.run(window, start, known_end, has_new_leader=has_new_leader), moved
 
 
 def content_of(folder):
@@ -99,9 +108,20 @@ def test_records_that_are_deleted_while_they_are_read_move_the_log_start(folder)
 
 def test_a_log_start_that_does_not_move_is_no_loop(folder):
     with FetchStub(lambda offset: {"error_code": int(ErrorCode.OFFSET_OUT_OF_RANGE)}) as stub:
-        with pytest.raises(Refused, match="were deleted while they were read"):
-            copy(stub, folder, find_start=lambda: 0)
+        copied, _ = copy(stub, folder, find_start=lambda: 0)
         assert len(stub.asked) == 1
+    assert "were deleted while they were read" in copied.failure
+    assert (copied.start, copied.end) == (0, 0)
+
+
+def test_a_batch_that_begins_below_the_start_is_copied_after_a_failure(folder):
+    with FetchStub(lambda offset: {"error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}) as stub:
+        copied, _ = copy(stub, folder, start=7)
+    assert (copied.end, copied.failure) == (7, f"{TOPIC}-0: TOPIC_AUTHORIZATION_FAILED")
+    with FetchStub(serve(batches_of())) as stub:
+        copied, _ = copy(stub, folder, start=7, known_end=7)
+    assert (copied.start, copied.end, copied.failure) == (7, END, "")
+    assert min(int(path.stem) for path in folder.glob("*.log")) == 6
 
 
 def test_a_source_that_ends_below_the_copy_is_refused(folder):
@@ -124,6 +144,16 @@ def test_a_source_that_was_cut_and_has_grown_again_is_refused(epoch_end, is_cut,
             copy(stub, folder, known_end=90, epoch_end=epoch_end)
 
 
+def test_a_log_of_the_same_length_is_another_one_after_a_cut(folder):
+    rows = {base: with_epoch(batch, 4) for base, batch in batches_of().items()}
+    with FetchStub(serve(rows)) as stub:
+        copy(stub, folder)
+        copied, _ = copy(stub, folder, known_end=END, has_new_leader=True)
+        assert (copied.end, copied.batches) == (END, 0)
+        with pytest.raises(Refused, match="in leader epoch 4, which ends at 89 at the source: its log was cut"):
+            copy(stub, folder, known_end=END, epoch_end=89, has_new_leader=True)
+
+
 def with_epoch(batch, leader_epoch):
     """Return the batch with another leader epoch, which its CRC does not cover."""
     return batch[:12] + leader_epoch.to_bytes(4, "big", signed=True) + batch[16:]
@@ -136,11 +166,9 @@ def test_a_batch_over_the_end_of_the_copy_is_refused_and_not_written(folder):
     before = content_of(folder)
     wide = bytearray(rows[87])
     wide[:8] = (88).to_bytes(8, "big")
-    with (
-        FetchStub(lambda offset: {"records": bytes(wide)}) as stub,
-        pytest.raises(Refused, match="the copy ends at offset 90, and a batch of the source begins at 88"),
-    ):
-        copy(stub, folder, known_end=90)
+    with FetchStub(lambda offset: {"records": bytes(wide)}) as stub:
+        copied, _ = copy(stub, folder, known_end=90)
+    assert copied.failure == "the copy ends at offset 90, and a batch of the source begins at 88"
     assert content_of(folder) == before
 
 
@@ -148,11 +176,11 @@ def test_damage_at_the_source_is_left_out_and_listed(folder):
     rows = batches_of()
     rows[30] = rows[30][:-1] + b"x"
     with FetchStub(serve(rows)) as stub:
-        copied, _ = copy(stub, folder)
+        copied, found = copy(stub, folder)
     del rows[30]
     assert content_of(folder) == b"".join(rows.values())
-    assert [text.partition(":")[0] for text in copied.damage] == ["offsets 30 to 32"]
-    assert (copied.end, copied.batches) == (END, len(rows))
+    assert [text.partition(":")[0] for text in found] == ["offsets 30 to 32"]
+    assert (copied.end, copied.batches, copied.damage) == (END, len(rows), ())
 
 
 @pytest.mark.parametrize("noise", [b"\0" * 200, b"\xff" * 200, b"no batch" * 50, b"x"])
@@ -172,8 +200,10 @@ def test_a_broker_that_is_gone_leaves_whole_batches_and_the_next_run_continues(f
             return answer(offset)
         raise ConnectionError
 
-    with FetchStub(going) as stub, pytest.raises(Unanswered):
-        copy(stub, folder)
+    with FetchStub(going) as stub:
+        copied, _ = copy(stub, folder)
+    assert copied.end == 60
+    assert copied.failure
     content = b"".join(rows.values())
     assert content.startswith(content_of(folder)) and content_of(folder)
     with FetchStub(answer) as stub:

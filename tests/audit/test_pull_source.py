@@ -84,6 +84,16 @@ def test_a_topic_without_a_right_is_left_out_with_the_reason():
     assert found.left_out == ("audit: the brokers answer TOPIC_AUTHORIZATION_FAILED",)
 
 
+def test_a_partition_whose_end_no_broker_answers_is_left_out():
+    cluster = ScriptedCluster({"ledger": TWO})
+    cluster.offsets = lambda places, timestamp: Offsets(
+        {place: 3 for place in places if timestamp == EARLIEST or place[1] == 0}, {}
+    )
+    found = list_source(cluster, Request(("*",)))
+    assert [*found.topics[0].ranges] == [0]
+    assert found.left_out == ("ledger-1: the topic was deleted meanwhile",)
+
+
 def test_each_glob_must_match_a_topic():
     with pytest.raises(Unanswered, match="no topic matches orders, or this user lacks DESCRIBE on it; it sees ledger"):
         list_source(ScriptedCluster({"ledger": TWO}), Request(("ledger", "orders")))

@@ -173,27 +173,33 @@ def quota(kafka, *action):
     return "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *action, *client
 
 
-@pytest.fixture
-def ottla(tmp_path):
-    """An Ottla with transactions of every fate, an open one among them, and offsets of two groups."""
-    broker = Ottla(tmp_path / "ottla", OVERRIDES | TRIMMING).start()
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+def fill(bootstrap):
+    """Write transactions of every fate, an open one among them, and offsets of two groups. Return the open producer."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     configs = {"balances": {"cleanup.policy": "compact"}, "audit-log": {"retention.ms": "-1"}}
     admin.create_topics([NewTopic(name, count, 1, topic_configs=configs.get(name)) for name, count in TOPICS.items()])
     admin.close()
-    plain = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", compression_type="gzip")
+    plain = KafkaProducer(bootstrap_servers=bootstrap, acks="all", compression_type="gzip")
     for number in range(50):
         plain.send("audit-log", partition=number % 2, key=b"k", value=b"plain %d" % number, headers=[("n", b"1")])
     plain.close()
-    play(broker.bootstrap, "order-processor-01", 60)
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id="billing", enable_auto_commit=False)
+    play(bootstrap, "order-processor-01", 60)
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id="billing", enable_auto_commit=False)
     consumer.assign([TopicPartition("audit-log", 0), TopicPartition("audit-log", 1)])
     consumer.commit({TopicPartition("audit-log", index): OffsetAndMetadata(7 + index, "", -1) for index in range(2)})
     consumer.close(autocommit=False)
-    client = Client(broker.bootstrap)
-    broker.open = client.begin("left-open", [("financial-ledger", 2), ("audit-log", 0)], timeout_ms=900_000)
+    client = Client(bootstrap)
+    opened = client.begin("left-open", [("financial-ledger", 2), ("audit-log", 0)], timeout_ms=900_000)
     client.close()
-    play(broker.bootstrap, "order-processor-02", 10)
+    play(bootstrap, "order-processor-02", 10)
+    return opened
+
+
+@pytest.fixture
+def ottla(tmp_path):
+    """An Ottla with records of `fill`."""
+    broker = Ottla(tmp_path / "ottla", OVERRIDES | TRIMMING).start()
+    broker.open = fill(broker.bootstrap)
     yield broker
     broker.stop()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from ottla.broker.cluster.adoption_records import (
     KEEP_EVERYTHING,
+    PRODUCER_ID_BLOCK,
     Contradiction,
     FoundTopic,
     adopted_configs,
@@ -25,7 +26,6 @@ from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
 log = logging.getLogger(__name__)
 
-PRODUCER_ID_BLOCK: Final = 1000
 _LAST_BLOCK: Final = 2**63 - 1 - PRODUCER_ID_BLOCK
 
 

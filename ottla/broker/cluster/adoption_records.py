@@ -26,6 +26,9 @@ from ottla.protocol.internal_topics.transaction_records import decode_transactio
 from ottla.protocol.records import iter_records
 from ottla.protocol.values import TopicPartition
 
+PRODUCER_ID_BLOCK: Final = 1000
+"""The number of producer ids that a broker reserves at a time."""
+
 KEEP_EVERYTHING: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Configs of a topic whose own configs are not known: it may have been compacted, or retained for years."""
 

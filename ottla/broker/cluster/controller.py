@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
-from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
+from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.broker.cluster.kraft_log import MetadataLog

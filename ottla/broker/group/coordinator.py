@@ -29,7 +29,7 @@ from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import Workers
-from ottla.broker.turns import Turns, Wait
+from ottla.broker.turns import OneAtATime, Turns, Wait
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
@@ -75,26 +75,32 @@ class GroupCoordinator:
         self._deleted_topics = DeletedTopics(self._manager, turns, clock)
         interval_ms = config.offsets_retention_check_interval_ms
         self._cleaning = Periodic("expired offsets", interval_ms, expiration.expire, turns, clock)
+        self._is_frozen = False
+        self._thawing = OneAtATime(turns, self._log_failed_thaw)
         self.complete_transaction = self._manager.complete_transaction
         cluster.on_topic_deleted.append(lambda topic: self._deleted_topics.forget_topic(topic.name))
 
     def open(self, *, frozen: bool = False) -> None:
         """Load the groups in the background, over as many turns as it takes.
 
-        With `frozen`, no committed offset expires until `start_expiration`.
+        With `frozen`, no loaded member and no committed offset expires until `unfreeze`.
         """
+        self._is_frozen = frozen
         self._manager.start()
         if not frozen:
-            self.start_expiration()
+            self._cleaning.start()
 
-    def start_expiration(self) -> None:
-        """Let committed offsets expire."""
+    def unfreeze(self) -> None:
+        """Start the sessions of loaded members and the expiration of offsets, after a start with `frozen`."""
+        self._is_frozen = False
         self._cleaning.start()
+        self._thawing.start(self._start_groups)
 
     def stop(self) -> None:
         """Cancel every timer and the work in progress. Nothing is read or written after this."""
         self.deletion.stop()
         self._deleted_topics.stop()
+        self._thawing.discard()
         self.consumer_groups.stop()
         self._manager.stop()
         self._cleaning.stop()
@@ -363,7 +369,20 @@ class GroupCoordinator:
 
     # -- loaded groups --------------------------------------------------------------------------------------------
 
+    async def _start_groups(self) -> None:
+        for metadata in self._manager.groups():
+            self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
+            if self._manager.find(metadata.group.group_id)[0] is metadata:
+                self._start_group(metadata)
+            await self._turns.yield_if_due()
+
+    def _log_failed_thaw(self, error: Exception) -> None:
+        log.error("Starting the sessions of loaded groups failed: restart the broker", exc_info=error)
+
     def _start_group(self, metadata: GroupMetadata) -> None:
+        """Start the sessions of a loaded group, unless the broker is frozen."""
+        if self._is_frozen:
+            return
         group = metadata.group
         if isinstance(group, ConsumerGroup):
             self.consumer_groups.start_timers(metadata, group)

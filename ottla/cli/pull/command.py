@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.output import Output, complain, fail, output_for, takes_format
+from ottla.cli.output import complain, fail, output_for, takes_format
 
 if TYPE_CHECKING:
     from ottla.cli.pull.directory import Progress, Pull
@@ -70,8 +70,9 @@ def pull(source: str, directory: Path, format_name: str, **options: str | bool) 
         fail(COULD_NOT_RUN, error)
     except OSError as error:
         reason = shortage(error) if isinstance(error, Shortage) else error.strerror
-        fail(COULD_NOT_RUN, f"{error.filename or directory}: {reason or error}; the same command continues")
-    _show(done, directory, output_for(format_name))
+        place = error.filename or directory
+        fail(COULD_NOT_RUN, f"{place}: {reason or error}; when this is repaired, the same command continues")
+    _show(done, directory, format_name)
     sys.exit(LEFT_OUT if done.left_out else 0)
 
 
@@ -154,7 +155,9 @@ def _progress() -> "Progress":
     return Progress(on_partition, on_bytes)
 
 
-def _show(done: "Pull", directory: Path, output: Output) -> None:
+def _show(done: "Pull", directory: Path, format_name: str) -> None:
+    """Print the result. Text leaves out the partitions without new records."""
+    output = output_for(format_name)
     size_bytes = sum(row.size_bytes for row in done.rows)
     sentence = f"{directory}: {len(done.rows)} partitions, {size_bytes} bytes are new"
     if done.mark.has_positions:
@@ -162,7 +165,9 @@ def _show(done: "Pull", directory: Path, output: Output) -> None:
     if done.left_out:
         sentence += f"; {len(done.left_out)} left out"
     output.line("result", f"{sentence}.")
-    output.table("partitions", ("partition", "start_offset", "end_offset", "batches", "size_bytes"), done.rows)
+    rows = [row for row in done.rows if row.batches or format_name == "json"]
+    if rows or format_name == "json":
+        output.table("partitions", ("partition", "start_offset", "end_offset", "batches", "size_bytes"), rows)
     if done.left_out:
         output.table("left out", ("what",), [(reason,) for reason in done.left_out])
     output.close()

@@ -1,17 +1,18 @@
 """A pulled log directory: its check before a run, the copy of each partition, and the files that complete it. shell
 
-Partitions come first, then `bootstrap.checkpoint` (topics, configs, leader epochs, producer ids: what `ottla graduate`
-writes, and a broker reads if it finds no other metadata), then the checkpoints, then the mark of a clean stop. Each is
-replaced by a rename, so a killed run leaves sound files, and the next run continues.
+The mark comes first, then the partitions, then `bootstrap.checkpoint` (topics, configs, leader epochs, producer ids:
+what `ottla graduate` writes, and a broker reads if it finds no other metadata), then the checkpoints, then the mark of
+a clean stop. Each is replaced by a rename, so a killed run leaves sound files, and the next run continues.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import files
-from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
+from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
 from ottla.broker.cluster.features import (
     GROUP_FEATURE,
     GROUP_VERSION,
@@ -27,7 +28,7 @@ from ottla.broker.config import Config
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.pull.mark import MARK, MARK_BYTES, Mark, PartitionMark, TopicMark, decode_mark, encode_mark
-from ottla.cli.pull.partition import SEGMENT_BYTES, PartitionCopy, Refused, make_directory
+from ottla.cli.pull.partition import SEGMENT_BYTES, Calls, PartitionCopy, Refused, make_directory
 from ottla.cli.pull.positions import CONFIGS, PARTITIONS, ask_positions, write_positions
 from ottla.cli.pull.source import Range, Source, SourceTopic
 from ottla.protocol import checkpoints
@@ -42,13 +43,16 @@ from ottla.protocol.internal_topics.metadata_records import (
 from ottla.protocol.java.properties import read_properties
 from ottla.protocol.values import ZERO_UUID, TopicPartition
 from ottla.scan.windows import OffsetWindow
+from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.cluster import DELETED, EARLIEST
 
 NODE_ID: Final = Config().node_id
 _LAST_PRODUCER_ID: Final = 2**62
-_OF_A_START: Final = (checkpoints.LOCK, f"{MARK}.tmp")
-"""Files of a first run that was killed before it wrote the mark."""
+_OF_A_START: Final = (checkpoints.LOCK, f"{MARK}.tmp", "lost+found")
+"""Names in a new file system, or after a first run that was killed before it wrote the mark."""
+_UNMARKED_BYTES: Final = 256 * 1024 * 1024
+"""The mark is written after about as many copied bytes: a killed run checks its partitions from there on again."""
 
 
 class CannotPull(Exception):
@@ -97,7 +101,7 @@ def _read_mark(disk: Disk, place: str) -> Mark | None:
     if not disk.exists(path):
         return None
     if disk.exists(f"{place}/{METADATA_TOPIC}-0"):
-        raise CannotPull(f"{place} has served a broker since it was pulled: pull into a new directory")
+        raise CannotPull(f"{place} has served or graduated since it was pulled: pull into a new directory")
     try:
         mark = decode_mark(files.read(path, MARK_BYTES))
     except ProtocolError as broken:
@@ -127,21 +131,39 @@ class Pull:
         self.rows: list[Row] = []
         self.positions = 0
         self.left_out = list(source.left_out)
+        self._unmarked_bytes = 0
 
     def run(self, progress: Progress, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Copy all topics, then complete the directory. Raises Unanswered, OSError: the next run continues."""
+        """Copy all topics. A partition whose leader fails is left out.
+
+        Raises CannotPull, and Unanswered if no broker answers, OSError: the next run continues.
+        """
         self._begin()
         if self._source.lacks_groups:
             self._copy_positions()
         topics = [topic for topic in self._source.topics if self._accept(topic)]
-        places = [(topic, index, known) for topic in topics for index, known in topic.ranges.items()]
-        for done, (topic, index, known) in enumerate(places):
-            progress.on_partition(done, len(places))
-            try:
-                self._copy(topic, index, known, progress, segment_bytes)
-            except Refused as refusal:
-                self.left_out.append(f"{topic.name}-{index}: {refusal}")
-        progress.on_partition(len(places), len(places))
+        self._write_mark()
+        count, done = sum(len(topic.ranges) for topic in topics), 0
+        for topic in topics:
+            copied = len(self.rows)
+            for index, found in topic.ranges.items():
+                progress.on_partition(done, count)
+                done += 1
+                self._guard(f"{topic.name}-{index}", partial(self._copy, topic, index, found, progress, segment_bytes))
+            if any(row.batches for row in self.rows[copied:]):
+                self._guard(topic.name, partial(self._check_topic, topic))
+        progress.on_partition(done, count)
+
+    def _guard(self, name: str, work: Callable[[], str | None]) -> None:
+        """List what fails as left out. Raises Unanswered if no broker answers: then the rest need not be tried."""
+        try:
+            reason = work()
+        except (Refused, Unanswered, ProtocolError) as error:
+            reason = str(error)
+        if reason:
+            self.left_out.append(f"{name}: {reason}")
+            with connections_to(self._address).borrow() as cluster:
+                cluster.topology([])
 
     # --- partitions -------------------------------------------------------------------------------------------------
 
@@ -154,15 +176,23 @@ class Pull:
         if self._disk.exists(clean):
             self._disk.remove(clean)
             self._disk.sync_dir(self._place)
-        path = f"{self._place}/{checkpoints.META_PROPERTIES}"
-        if not self._disk.exists(path):
+        if not self._disk.exists(f"{self._place}/{checkpoints.META_PROPERTIES}"):
             properties = {
                 "version": "1",
                 "cluster.id": self.mark.cluster_id,
                 "node.id": str(NODE_ID),
                 "directory.id": checkpoints.encode_id(self._disk.random_id()),
             }
-            self._disk.write_atomically(path, checkpoints.encode_properties(properties))
+            self._replace(checkpoints.META_PROPERTIES, checkpoints.encode_properties(properties))
+
+    def _read_identity(self) -> tuple[int, bytes]:
+        """Return the node id and the directory id. Raises CannotPull if `meta.properties` lacks them."""
+        path = f"{self._place}/{checkpoints.META_PROPERTIES}"
+        try:
+            found = read_properties(self._disk.read(path))
+            return int(found["node.id"]), checkpoints.decode_id(found["directory.id"])
+        except (ProtocolError, KeyError, ValueError) as broken:
+            raise CannotPull(f"{path} was changed ({broken}): remove it, and run the same command again") from None
 
     def _accept(self, topic: SourceTopic) -> bool:
         """Update the mark of a topic. Return False if it is another one than that of the copy."""
@@ -178,52 +208,62 @@ class Pull:
             return False
         known.count = max(known.count, topic.partition_count)
         known.configs = topic.configs
+        for index, found in topic.ranges.items():
+            known.partitions.setdefault(index, PartitionMark(found.log_start, None, found.leader_epoch))
         return True
 
-    def _copy(self, topic: SourceTopic, index: int, found: Range, progress: Progress, segment_bytes: int) -> None:
+    def _copy(self, topic: SourceTopic, index: int, found: Range, progress: Progress, segment_bytes: int) -> str:
+        """Copy a partition. Return the reason why it is not whole; empty if it is. Raises Refused, Unanswered."""
         marked = self.mark.topics[topic.name]
+        known = marked.partitions[index]
         directory = f"{self._place}/{topic.name}-{index}"
-        known = marked.partitions.get(index)
-        if known is None:
-            known = marked.partitions[index] = PartitionMark(found.log_start, None, found.leader_epoch)
-            self._write_mark()
         make_directory(self._disk, directory, marked.topic_id)
-        copy = PartitionCopy(
-            self._disk,
-            directory,
-            self._now_ms,
+        calls = Calls(
             find_start=lambda: self._find_start(topic, index),
             find_epoch_end=lambda epoch: self._find_epoch_end(topic.name, index, epoch),
             on_start=lambda start: self._move_start(known, start),
+            on_damage=lambda damage: self._add_missing(known, damage),
             on_bytes=progress.on_bytes,
-            segment_bytes=min(segment_bytes, int(topic.configs.get("segment.bytes", SEGMENT_BYTES))),
         )
+        limit = min(segment_bytes, int(topic.configs.get("segment.bytes", SEGMENT_BYTES)))
+        copy = PartitionCopy(self._disk, directory, self._now_ms, calls, limit)
         first = found.start if known.end is not None else max(found.start, known.start)
         window = OffsetWindow(self._address, topic.name, topic.topic_id, index, first, found.end)
-        copied = copy.run(window, known.start, known.end)
+        copied = copy.run(window, known.start, known.end, has_new_leader=found.leader_epoch > known.leader_epoch)
         self.rows.append(Row(f"{topic.name}-{index}", copied.start, copied.end, copied.batches, copied.size_bytes))
-        self.left_out += [f"{topic.name}-{index}: {damage}" for damage in copied.damage]
+        self.left_out += [f"{topic.name}-{index}: {damage}" for damage in (*known.missing, *copied.damage)]
         known.leader_epoch = max(known.leader_epoch, found.leader_epoch, copied.leader_epoch)
-        if known.end != copied.end:
-            known.start, known.end = copied.start, copied.end
-            highest = min(copied.highest_producer_id, _LAST_PRODUCER_ID)
-            if highest >= self.mark.next_producer_id:
-                self.mark.next_producer_id = (highest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+        known.start, known.end = copied.start, copied.end
+        highest = min(copied.highest_producer_id, _LAST_PRODUCER_ID)
+        if highest >= self.mark.next_producer_id:
+            self.mark.next_producer_id = (highest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+        self._unmarked_bytes += copied.size_bytes
+        if self._unmarked_bytes >= _UNMARKED_BYTES:
             self._write_mark()
+        return copied.failure
 
     def _move_start(self, known: PartitionMark, start: int) -> None:
         known.start, known.end = start, None
         self._write_mark()
 
-    def _find_start(self, topic: SourceTopic, index: int) -> int:
-        """Return the log start of a partition at the source. Raises Refused if the topic is another one now."""
-        place = topic.name, index
+    def _add_missing(self, known: PartitionMark, damage: Sequence[str]) -> None:
+        known.missing = [*dict.fromkeys((*known.missing, *damage))]
+        self._write_mark()
+
+    def _check_topic(self, topic: SourceTopic) -> None:
+        """Raise Refused if the topic is another one now. Brokers before Kafka 3.1 send records by its name."""
         with connections_to(self._address).borrow() as cluster:
             topology = cluster.topology([topic.name])
-            if topology.errors.get(topic.name) in DELETED:
-                raise Refused("the topic was deleted while it was read")
-            if topology.topic_ids.get(topic.name, topic.topic_id) != topic.topic_id:
-                raise Refused(_RECREATED)
+        if topology.errors.get(topic.name) in DELETED:
+            raise Refused("the topic was deleted while it was read")
+        if topology.topic_ids.get(topic.name, topic.topic_id) != topic.topic_id:
+            raise Refused(_RECREATED)
+
+    def _find_start(self, topic: SourceTopic, index: int) -> int:
+        """Return the log start of a partition at the source. Raises Refused if the topic is another one now."""
+        self._check_topic(topic)
+        place = topic.name, index
+        with connections_to(self._address).borrow() as cluster:
             starts = cluster.offsets([place], EARLIEST)
         if place not in starts.offsets:
             raise Refused(starts.errors.get(place, "the topic was deleted while it was read"))
@@ -234,15 +274,19 @@ class Pull:
             return cluster.epoch_end(name, index, leader_epoch)
 
     def _copy_positions(self) -> None:
-        """Make `__consumer_offsets` of the answers of OffsetFetch. Raises Unanswered, ProtocolError, OSError."""
+        """Make `__consumer_offsets` of the answers of OffsetFetch. If a broker fails, those of the last run stay."""
         name, topics = CONSUMER_OFFSETS_TOPIC, self.mark.topics
         if name in topics and not self.mark.has_positions:
             self.left_out.append(f"{name}: this user lacks READ on the topic, of which the directory has a copy")
             return
+        try:
+            with connections_to(self._address).borrow() as cluster:
+                found = ask_positions(cluster, self._now_ms)
+        except (Unanswered, ProtocolError) as error:
+            self.left_out.append(f"{name}: {error}")
+            return
         self.mark.has_positions = True
         marked = topics.setdefault(name, TopicMark(self._disk.random_id(), PARTITIONS, dict(CONFIGS)))
-        with connections_to(self._address).borrow() as cluster:
-            found = ask_positions(cluster, self._now_ms)
         self.left_out += found.gaps
         write_positions(self._disk, self._place, marked, found.commits, self._now_ms, self._write_mark)
         self.positions = len(found.commits)
@@ -269,7 +313,7 @@ class Pull:
 
     def _records(self) -> list[MetadataRecord]:
         """Return the metadata of the copy. A partition that was not copied has no replica."""
-        identity = read_properties(self._disk.read(f"{self._place}/{checkpoints.META_PROPERTIES}"))
+        node_id, directory_id = self._read_identity()
         features = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: Config().transaction_version}
         image = MetadataImage(next_producer_id=self.mark.next_producer_id)
         image.features |= features | {GROUP_FEATURE: GROUP_VERSION}
@@ -279,15 +323,15 @@ class Pull:
             epochs = [max(one.leader_epoch, 0) if one is not None else 0 for one in ends]
             absent |= {(topic.topic_id, index) for index, one in enumerate(ends) if one is None or one.end is None}
             image.add_topic(TopicImage(name, topic.topic_id, epochs, [UNREGISTERED] * topic.count, topic.configs))
-        directory_id = checkpoints.decode_id(identity["directory.id"])
         return [
             PartitionRecord(record.partition_id, record.topic_id, (), (), NO_LEADER, leader_epoch=0, partition_epoch=0)
             if isinstance(record, PartitionRecord) and (record.topic_id, record.partition_id) in absent
             else record
-            for record in bootstrap_records(image, NODE_ID, directory_id, METADATA_VERSION)
+            for record in bootstrap_records(image, node_id, directory_id, METADATA_VERSION)
         ]
 
     def _write_mark(self) -> None:
+        self._unmarked_bytes = 0
         self._replace(MARK, encode_mark(self.mark))
 
     def _replace(self, name: str, content: bytes) -> None:

@@ -23,12 +23,13 @@ _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_.=+/-]{1,255}")
 class PartitionMark:
     """The copy of a partition: its log start, its end, and the leader epoch at the source.
 
-    `end`: None until a run has copied the partition up to the end that it was asked to reach.
+    `end`: None until a run has ended the partition. `missing`: offsets below it that the source could not show.
     """
 
     start: int
     end: int | None
     leader_epoch: int
+    missing: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -114,6 +115,8 @@ def _decode_topic(name: str, fields: dict[str, Any]) -> TopicMark:
         _check_number(index, topic.count - 1)
         _check_number(one.start, LAST_BASE_OFFSET)
         _check_number(one.leader_epoch, LAST_INT, least=-1)
+        if any(not isinstance(text, str) for text in one.missing):
+            raise ProtocolError(f"partition {name}-{index} misses {one.missing}")
         if one.end is not None:
             _check_number(one.end, LAST_BASE_OFFSET, least=one.start)
     return topic

@@ -5,17 +5,18 @@ members and generations are missing.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.log import offsets_batch
 from ottla.broker.ports.disk import Disk
-from ottla.cli.pull.mark import PartitionMark, TopicMark
+from ottla.cli.pull.mark import PartitionMark, TopicMark, check_topic
 from ottla.cli.pull.partition import load_log_files, make_directory, save_log_files
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import LOG_OVERHEAD, PLACE
 from ottla.protocol.checkpoints import LAST_BASE_OFFSET, LAST_INT
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import fits_a_string
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.requests import codec
@@ -39,32 +40,37 @@ class Positions(NamedTuple):
 
 
 def ask_positions(cluster: Cluster, now_ms: int) -> Positions:
-    """Ask each broker for the groups that it coordinates, and for their committed offsets. Raises Unanswered."""
+    """Ask each broker for the groups that it coordinates, and for their committed offsets.
+
+    Raises Unanswered, ProtocolError for answers that no record can hold.
+    """
     commits: Commits = []
     gaps: list[str] = []
     for broker, address in sorted(cluster.topology([]).brokers.items()):
-        try:
-            reply = cluster.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
-            if reply.error_code:
-                raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
-            for group, error, topics in cluster.fetch_offsets(address, sorted(row.group_id for row in reply.groups)):
-                if error:
-                    gaps.append(f"group {group}: {error_name(error)}")
-                for topic in topics or ():
-                    for row in topic.partitions:
-                        if row.committed_offset >= 0 and not row.error_code:
-                            commits.append((OffsetKey(group, topic.name, row.partition_index), _value(row, now_ms)))
-        except Unanswered as error:
-            gaps.append(str(error))
+        reply = cluster.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
+        if reply.error_code:
+            raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
+        for group, error, topics in cluster.fetch_offsets(address, sorted(row.group_id for row in reply.groups)):
+            if not fits_a_string(group):
+                raise ProtocolError(f"a broker lists the group {group[:80]!r}...")
+            if error:
+                gaps.append(f"group {group}: {error_name(error)}")
+            for topic in topics or ():
+                for row in topic.partitions:
+                    if row.error_code:
+                        gaps.append(f"group {group}, {topic.name}-{row.partition_index}: {error_name(row.error_code)}")
+                    elif row.committed_offset >= 0:
+                        key = OffsetKey(group, check_topic(topic.name, 1), row.partition_index)
+                        commits.append((key, _value(row, now_ms)))
     return Positions(sorted(commits), tuple(gaps))
 
 
-def _value(row: object, now_ms: int) -> OffsetValue:
+def _value(row: Any, now_ms: int) -> OffsetValue:
     """Return the value of a commit at `now_ms`: the answer does not have the time of the commit."""
-    offset, epoch = getattr(row, "committed_offset", 0), getattr(row, "committed_leader_epoch", -1)
-    if not 0 <= offset <= LAST_BASE_OFFSET or not -1 <= epoch <= LAST_INT:
+    offset, epoch, metadata = row.committed_offset, getattr(row, "committed_leader_epoch", -1), row.metadata or ""
+    if offset > LAST_BASE_OFFSET or not -1 <= epoch <= LAST_INT or not fits_a_string(metadata):
         raise ProtocolError(f"a broker answers the committed offset {offset} in leader epoch {epoch}")
-    return OffsetValue(offset, epoch, getattr(row, "metadata", None) or "", now_ms)
+    return OffsetValue(offset, epoch, metadata, now_ms)
 
 
 def write_positions(

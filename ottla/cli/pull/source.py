@@ -136,27 +136,28 @@ class _Offsets:
     """The first offsets and the ends of partitions."""
 
     def __init__(self, cluster: Cluster, places: Sequence[TopicPartition], since_ms: int | None) -> None:
-        self._ends = [
-            cluster.offsets([place for place in places if place[0] == TRANSACTION_STATE_TOPIC], LATEST),
-            cluster.offsets([place for place in places if place[0] == CONSUMER_OFFSETS_TOPIC], LATEST),
-            cluster.offsets([place for place in places if place[0] not in INTERNAL_TOPICS], LATEST),
-        ]
-        self._starts = cluster.offsets(places, EARLIEST)
-        timed = [] if since_ms is None else [place for place in places if place[0] not in INTERNAL_TOPICS]
-        self._since = Offsets({}, {}) if since_ms is None else cluster.offsets(timed, since_ms)
+        coordinators = [place for place in places if place[0] == TRANSACTION_STATE_TOPIC]
+        groups = [place for place in places if place[0] == CONSUMER_OFFSETS_TOPIC]
+        data = [place for place in places if place[0] not in INTERNAL_TOPICS]
+        ends = [cluster.offsets(some, LATEST) for some in (coordinators, groups, data)]
+        starts = cluster.offsets(places, EARLIEST)
+        since = Offsets({}, {}) if since_ms is None else cluster.offsets(data, since_ms)
+        self._ends = {place: offset for known in ends for place, offset in known.offsets.items()}
+        self._starts, self._since = starts.offsets, since.offsets
+        self._errors = {place: reason for known in (*ends, starts, since) for place, reason in known.errors.items()}
 
     def reason(self, name: str, number: int) -> str:
         """Return the reason why the offsets of a partition are not known; empty if they are."""
-        for known in (*self._ends, self._starts, self._since):
-            if reason := known.errors.get((name, number)):
-                return reason
-        return "" if (name, number) in self._starts.offsets else "the topic was deleted meanwhile"
+        if reason := self._errors.get((name, number)):
+            return reason
+        is_known = (name, number) in self._starts and (name, number) in self._ends
+        return "" if is_known else "the topic was deleted meanwhile"
 
     def range(self, name: str, number: int, leader_epoch: int) -> Range:
         place = name, number
-        start = self._starts.offsets[place]
-        end = max(start, *(known.offsets.get(place, 0) for known in self._ends))
-        since = self._since.offsets.get(place, start)
+        start = self._starts[place]
+        end = max(start, self._ends[place])
+        since = self._since.get(place, start)
         log_start = end if since < 0 else min(max(start, since), end)  # -1: all records are older
         if not 0 <= start <= end <= LAST_BASE_OFFSET:
             raise ProtocolError(f"the brokers answer offsets {start} to {end} for {name}-{number}")
