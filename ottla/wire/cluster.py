@@ -9,7 +9,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
-from ottla.verdict import OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
+from ottla.verdict import OPEN_STATES, OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
 from ottla.wire import Unanswered
 from ottla.wire.brokers import Address, Brokers
 from ottla.wire.login import error_name
@@ -252,6 +252,21 @@ class Cluster(Brokers):
                         if not row.is_future_key:
                             found[topic.name, row.partition_index] = row.partition_size
         return found
+
+    def list_groups(self, broker: int, address: Address) -> list[Any]:
+        """Return the rows of the ListGroups answer of one broker. Raises Unanswered."""
+        reply = self.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
+        if reply.error_code:
+            raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
+        return list(reply.groups)
+
+    def list_open_ids(self, broker: int, address: Address, **filters: Any) -> list[str]:
+        """Return the ids with an unfinished transaction that one broker coordinates. Raises Unanswered."""
+        request = codec.request_class(ApiKey.LIST_TRANSACTIONS)
+        reply = self.ask(address, request(state_filters=list(OPEN_STATES), producer_id_filters=[], **filters))
+        if reply.error_code:
+            raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
+        return [row.transactional_id for row in reply.transaction_states]
 
     def fetch_offsets(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
         """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""

@@ -12,13 +12,11 @@ from ottla.broker.group.log import offsets_batch
 from ottla.broker.ports.disk import Disk
 from ottla.cli.pull.mark import PartitionMark, TopicMark
 from ottla.cli.pull.partition import load_log_files, make_directory, save_log_files
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import LOG_OVERHEAD, PLACE
 from ottla.protocol.checkpoints import LAST_BASE_OFFSET, LAST_INT
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue
-from ottla.protocol.requests import codec
 from ottla.wire import Unanswered
 from ottla.wire.cluster import Cluster
 from ottla.wire.login import error_name
@@ -44,10 +42,8 @@ def ask_positions(cluster: Cluster, now_ms: int) -> Positions:
     gaps: list[str] = []
     for broker, address in sorted(cluster.topology([]).brokers.items()):
         try:
-            reply = cluster.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
-            if reply.error_code:
-                raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
-            for group, error, topics in cluster.fetch_offsets(address, sorted(row.group_id for row in reply.groups)):
+            listed = sorted(row.group_id for row in cluster.list_groups(broker, address))
+            for group, error, topics in cluster.fetch_offsets(address, listed):
                 if error:
                     gaps.append(f"group {group}: {error_name(error)}")
                 for topic in topics or ():
