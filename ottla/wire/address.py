@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ottla.wire import SCHEME
 from ottla.wire.brokers import Address, parse_address
 from ottla.wire.client_properties import RACK, client_options
-from ottla.wire.cluster import Cluster
+from ottla.wire.cluster import Cluster, Topology
 
 CLIENT_ID: Final = "ottla-audit"
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -65,7 +65,10 @@ class ByteRate:
 
 
 class SharedConnections:
-    """The idle connections of one address, its rate, and the client's rack: empty to read from leaders."""
+    """The idle connections of one address, its rate, and the client's rack: empty to read from leaders.
+
+    It keeps the leaders of topics: each stream of a topic with a thousand partitions would ask for all of them.
+    """
 
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
@@ -74,6 +77,7 @@ class SharedConnections:
         self._security = options
         self._lock = threading.Lock()
         self._idle: list[Cluster] = []
+        self._topologies: dict[str, Topology] = {}
         self.rate = ByteRate(address.max_bytes_per_second)
 
     @contextmanager
@@ -91,6 +95,20 @@ class SharedConnections:
             raise
         with self._lock:
             self._idle.append(cluster)
+
+    def topology_of(self, topic: str, cluster: Cluster, outdated: Topology | None) -> tuple[Topology, bool]:
+        """Return the brokers and the leaders of a topic, and whether they are new.
+
+        They are those that were found last, unless these are `outdated`. Raises Unanswered.
+        """
+        with self._lock:
+            known = self._topologies.get(topic)
+        if known is not None and known is not outdated:
+            return known, False
+        found = cluster.topology([topic])
+        with self._lock:
+            self._topologies[topic] = found
+        return found, True
 
 
 @cache
