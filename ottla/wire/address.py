@@ -19,6 +19,9 @@ from ottla.wire.cluster import Cluster, Topology
 
 CLIENT_ID: Final = "ottla-audit"
 DEFAULT_TIMEOUT_S: Final = 30.0
+CATCH_UP_S: Final = 0.1
+LEAST_FETCH_BYTES: Final = 64 * 1024
+FETCH_BYTES: Final = 2 * 1024 * 1024
 
 
 class KafkaAddress(NamedTuple):
@@ -46,7 +49,10 @@ def parse_kafka_address(text: str) -> KafkaAddress:
 
 
 class ByteRate:
-    """A limit of bytes per second over all threads; 0 is none."""
+    """A limit of bytes per second over all threads; 0 is none.
+
+    A reader that was late for `CATCH_UP_S` makes up for it, so that the limit is reached on a busy machine, too.
+    """
 
     def __init__(self, bytes_per_second: int) -> None:
         self._bytes_per_second = bytes_per_second
@@ -59,9 +65,16 @@ class ByteRate:
             return
         with self._lock:
             now_s = time.monotonic()
-            begins_s = max(self._free_at_s, now_s)
+            begins_s = max(self._free_at_s, now_s - CATCH_UP_S)
             self._free_at_s = begins_s + size_bytes / self._bytes_per_second
-        time.sleep(begins_s - now_s)
+        time.sleep(max(begins_s - now_s, 0))
+
+
+def fetch_bytes(bytes_per_second: int) -> int:
+    """Return the size to ask for in a request: at a low limit small answers, since each connection has one ahead."""
+    if not bytes_per_second:
+        return FETCH_BYTES
+    return min(max(bytes_per_second // 20, LEAST_FETCH_BYTES), FETCH_BYTES)
 
 
 class SharedConnections:
@@ -79,6 +92,7 @@ class SharedConnections:
         self._idle: list[Cluster] = []
         self._topologies: dict[str, Topology] = {}
         self.rate = ByteRate(address.max_bytes_per_second)
+        self.fetch_bytes = fetch_bytes(address.max_bytes_per_second)
 
     @contextmanager
     def borrow(self) -> Iterator[Cluster]:

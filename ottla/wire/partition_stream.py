@@ -24,7 +24,6 @@ from ottla.wire.cluster import Cluster, Topology
 from ottla.wire.connection import BlockingConnection
 from ottla.wire.login import error_name
 
-FETCH_BYTES: Final = 2 * 1024 * 1024
 # A batch may be larger than what is asked for, as large as `max.message.bytes` of its topic allows.
 LARGEST_ANSWER_BYTES: Final = 512 * 1024 * 1024
 MAX_WAIT_MS: Final = 500
@@ -101,7 +100,7 @@ class PartitionStream:
                     self._partition,
                     offset,
                     version,
-                    max_bytes=FETCH_BYTES,
+                    max_bytes=self._connections.fetch_bytes,
                     max_wait_ms=MAX_WAIT_MS,
                     rack=self._rack if time.monotonic() >= self._find_replica_at_s else "",
                     isolation=self._isolation,
