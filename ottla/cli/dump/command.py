@@ -110,8 +110,7 @@ def _dump_cluster(
     except UnreadableDirectory as error:
         fail(UNREADABLE, error)
     if not found:
-        what = f"no partition {partitions} of these topics" if partitions else "this user sees no topic"
-        fail(UNREADABLE, f"{address}: {what}")
+        fail(UNREADABLE, f"{address}: no partition {partitions} of these topics")
     code = SOUND
     for one in found:
         try:

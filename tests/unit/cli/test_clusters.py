@@ -133,9 +133,10 @@ def test_bad_input_is_one_line_and_exit_2(words, reason, address, directory, tmp
     assert "secret@" not in done.stderr and done.stdout == ""
 
 
-@pytest.mark.parametrize("command", ["dump", "inspect"])
-def test_a_cluster_without_a_topic_is_refused(command, tmp_path):
+def test_a_cluster_without_a_topic_is_refused(tmp_path):
     with ThreadBroker(tmp_path) as broker:
-        done = run(command, f"kafka://{broker.bootstrap}")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"ottla: kafka://{broker.bootstrap}: this user sees no topic\n"
+        for command in ("dump", "inspect", "audit"):
+            done = run(command, f"kafka://{broker.bootstrap}")
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert done.stderr.endswith(f": kafka://{broker.bootstrap}: this user sees no topic\n")
+            assert len(done.stderr.splitlines()) == 1
