@@ -124,7 +124,7 @@ def _show_cluster_transactions(found: "ClusterState", output: Output) -> None:
         ]
         output.table("open transactions, by partition", columns, rows)
     if found.coordinated:
-        columns = ("transactional_id", "state", "producer_id", "producer_epoch", "start_ms", "timeout_ms", "partitions")
+        named = ("transactional_id", "state", "producer_id", "producer_epoch", "start_ms", "timeout_ms", "partitions")
         held = [
             (
                 *(one.transactional_id, one.state, one.producer_id, one.epoch, one.start_ms, one.timeout_ms),
@@ -132,7 +132,7 @@ def _show_cluster_transactions(found: "ClusterState", output: Output) -> None:
             )
             for one in found.coordinated
         ]
-        output.table("open transactions, by coordinator", columns, held)
+        output.table("open transactions, by coordinator", named, held)
 
 
 def _inspect(found: "Directory", verify: bool, everything: bool, output: Output) -> int:
