@@ -306,10 +306,10 @@ class Cluster(Brokers):
             gap, known = "", []
             probes = _probe_ids(_coordinators(before))
             try:
-                self._check_loaded(before, probes)
+                self._check_coordinators(before, probes)
                 for broker, address in sorted(before.brokers.items()):
                     known += self._known_to(broker, address, needed)
-                self._check_loaded(before, probes)
+                self._check_coordinators(before, probes)
                 after = self.topology([COORDINATOR_TOPIC])
                 if (after.brokers, after.topics) != (before.brokers, before.topics):
                     gap = "coordinators have just changed"
@@ -327,7 +327,7 @@ class Cluster(Brokers):
                 return CoordinatorView(known, (gap,) if gap else (), tuple(before.brokers.values()))
             time.sleep(RETRY_S)
 
-    def _check_loaded(self, topology: Topology, probes: Mapping[int, Sequence[str]]) -> None:
+    def _check_coordinators(self, topology: Topology, probes: Mapping[int, Sequence[str]]) -> None:
         """Raise _Moved if a broker does not coordinate the ids of the partitions that it leads."""
         for broker, ids in probes.items():
             if broker not in topology.brokers:

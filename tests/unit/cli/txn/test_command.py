@@ -207,7 +207,7 @@ def test_a_loading_coordinator_is_queried_again(world):
 
 
 def test_a_coordinator_that_has_not_begun_to_load_is_queried_again(world):
-    """It is the leader by the metadata, and lists what it knows without an error."""
+    """The metadata names it as the leader, and it lists what it knows without an error."""
     hold(world, 10)
     forget_nothing(world, 0)
     world.unloaded.add(1)
@@ -227,7 +227,7 @@ def loading(world):
     world.loading.add(1)
 
 
-def unloaded(world):
+def unload(world):
     world.unloaded.add(1)
 
 
@@ -235,7 +235,7 @@ def headless(world):
     world.partitions[STATES].leader = -1
 
 
-@pytest.mark.parametrize("trouble", [loading, unloaded, headless])
+@pytest.mark.parametrize("trouble", [loading, unload, headless])
 def test_a_transaction_is_unknown_when_no_coordinator_answers(world, trouble):
     hold(world, 10)
     trouble(world)
