@@ -33,6 +33,7 @@ from parts.log import TOPIC, make_log
 from lab.usage import command_line
 
 VALUE_BYTES = 180
+RECORD_BYTES = 190  # with its part of the batch
 AUDIT_CODES = (0, 1)
 OTTLA = (sys.executable, "-m", "ottla.cli.main", "audit")
 CONSOLE = ("bash", str(processes.KAFKA_SCRIPT), "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer")
@@ -63,10 +64,10 @@ def commands(root: Path, bootstrap: str, committed: int) -> dict[str, Sequence[s
 PRODUCER = """
 import random, sys
 from confluent_kafka import Producer
-bootstrap, topic, partitions, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+bootstrap, topic, partitions, records = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 13_000, "linger.ms": 50})
 values = [random.randbytes(180) for _ in range(500)]
-for number in range(partitions * size // 190):
+for number in range(records):
     producer.produce(topic, values[number % 500], partition=number // 64 % partitions)
     if number % 10_000 == 0:
         producer.flush()
@@ -81,9 +82,9 @@ def write_topics(bootstrap: str, partitions: int, partition_bytes: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.create_topics([NewTopic("many", partitions, 1), NewTopic("one", 1, 1)]).values():
         done.result()
+    records = partition_bytes * partitions // RECORD_BYTES
     for topic, count in (("many", partitions), ("one", 1)):
-        size_bytes = partition_bytes * partitions // count
-        subprocess.run([sys.executable, "-c", PRODUCER, bootstrap, topic, str(count), str(size_bytes)], check=True)
+        subprocess.run([sys.executable, "-c", PRODUCER, bootstrap, topic, str(count), str(records)], check=True)
 
 
 def measure_partitions(partitions: int, partition_bytes: int, rounds: int) -> dict[str, Timing]:
@@ -159,8 +160,10 @@ def main() -> None:
     need_java_and_maven()
     facts: dict[str, Any] = machine()
     if arguments.partitions:
-        size = arguments.partitions * arguments.partition_kib * 1024
-        records, timings = 0, measure_partitions(arguments.partitions, arguments.partition_kib * 1024, arguments.rounds)
+        partition_bytes = arguments.partition_kib * 1024
+        size = arguments.partitions * partition_bytes
+        records = size // RECORD_BYTES
+        timings = measure_partitions(arguments.partitions, partition_bytes, arguments.rounds)
     else:
         size, records, timings = measure_log(arguments.size_mib * 2**20, arguments.rounds)
     if arguments.format == "json":
