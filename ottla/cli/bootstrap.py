@@ -1,12 +1,16 @@
-"""Options of the commands that send requests to any cluster: `ottla txn`, `ottla top`, `ottla acl`. free"""
+"""Options of the commands that send requests to any cluster, such as `ottla txn`, `ottla top`, `ottla dump`. free"""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ottla.cli.output import takes_format
+from ottla.cli.output import fail, takes_format
+from ottla.wire import is_kafka_address
+
+if TYPE_CHECKING:
+    from ottla.wire.address import KafkaAddress
 
 DEFAULT_TIMEOUT_S: Final = 10.0
 
@@ -41,3 +45,37 @@ def asks_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = decorate(command)
     return command
+
+
+class PathOrAddress(click.Path):
+    """An existing path, as a Path, or the address of a cluster, as a string."""
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(exists=True, file_okay=file_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and is_kafka_address(value):
+            return value
+        return super().convert(value, param, ctx)
+
+
+def open_address(code: int, command: str, address: str, command_config: Path | None) -> "KafkaAddress":
+    """Return the address of a cluster whose records `command` reads; exit with `code` if it cannot."""
+    from ottla.scan.needs import lacking
+
+    if lacks := lacking():
+        fail(code, f"to read a cluster, {', '.join(lacks)} is needed: pip install 'ottla[audit]'")
+    from ottla.wire.address import parse_kafka_address
+
+    try:
+        parsed = parse_kafka_address(address)
+    except ValueError as error:
+        fail(code, error)
+    return parsed._replace(properties=str(command_config or ""), client_id=f"ottla-{command}")
+
+
+def refuse_options(code: int, given: dict[str, object], reason: str) -> None:
+    """Exit with `code` if one of these options is given: its value is neither None nor False nor empty."""
+    for name, value in given.items():
+        if value is not None and value is not False and value != "":
+            fail(code, f"{name} {reason}")

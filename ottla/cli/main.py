@@ -37,8 +37,11 @@ GROUPS: Final = {
         ),
         "audit": ("ottla.spark_jobs.command_lines", "Audit data directories in place, or a cluster over the wire."),
         "alert": ("ottla.spark_jobs.command_lines", "Report transactions that begin to hang, while a broker runs."),
-        "inspect": ("ottla.cli.inspect.command", "Show the contents and the state of a data directory."),
-        "dump": ("ottla.cli.dump.command", "Print segment files, and the indexes and checkpoints of a log."),
+        "inspect": ("ottla.cli.inspect.command", "Show the contents and the state of a data directory or a cluster."),
+        "dump": (
+            "ottla.cli.dump.command",
+            "Print segment files, and the indexes and checkpoints of a log, or the records of a cluster.",
+        ),
     },
     "Mend": {
         "repair": (

@@ -15,10 +15,13 @@ from typing import Final, NamedTuple
 from ottla.wire import SCHEME
 from ottla.wire.brokers import Address, parse_address
 from ottla.wire.client_properties import RACK, client_options
-from ottla.wire.cluster import Cluster
+from ottla.wire.cluster import Cluster, Topology
 
 CLIENT_ID: Final = "ottla-audit"
 DEFAULT_TIMEOUT_S: Final = 30.0
+CATCH_UP_S: Final = 0.1
+LEAST_FETCH_BYTES: Final = 64 * 1024
+FETCH_BYTES: Final = 2 * 1024 * 1024
 
 
 class KafkaAddress(NamedTuple):
@@ -46,7 +49,10 @@ def parse_kafka_address(text: str) -> KafkaAddress:
 
 
 class ByteRate:
-    """A limit of bytes per second over all threads; 0 is none."""
+    """A limit of bytes per second over all threads; 0 is none.
+
+    A reader that was late for `CATCH_UP_S` makes up for it, so that the limit is reached on a busy machine, too.
+    """
 
     def __init__(self, bytes_per_second: int) -> None:
         self._bytes_per_second = bytes_per_second
@@ -59,13 +65,23 @@ class ByteRate:
             return
         with self._lock:
             now_s = time.monotonic()
-            begins_s = max(self._free_at_s, now_s)
+            begins_s = max(self._free_at_s, now_s - CATCH_UP_S)
             self._free_at_s = begins_s + size_bytes / self._bytes_per_second
-        time.sleep(begins_s - now_s)
+        time.sleep(max(begins_s - now_s, 0))
+
+
+def fetch_bytes(bytes_per_second: int) -> int:
+    """Return the size to ask for in a request: at a low limit small answers, since each connection has one ahead."""
+    if not bytes_per_second:
+        return FETCH_BYTES
+    return min(max(bytes_per_second // 20, LEAST_FETCH_BYTES), FETCH_BYTES)
 
 
 class SharedConnections:
-    """The idle connections of one address, its rate, and the client's rack: empty to read from leaders."""
+    """The idle connections of one address, its rate, and the client's rack: empty to read from leaders.
+
+    It keeps the leaders of topics: each stream of a topic with a thousand partitions would ask for all of them.
+    """
 
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
@@ -74,7 +90,9 @@ class SharedConnections:
         self._security = options
         self._lock = threading.Lock()
         self._idle: list[Cluster] = []
+        self._topologies: dict[str, Topology] = {}
         self.rate = ByteRate(address.max_bytes_per_second)
+        self.fetch_bytes = fetch_bytes(address.max_bytes_per_second)
 
     @contextmanager
     def borrow(self) -> Iterator[Cluster]:
@@ -91,6 +109,20 @@ class SharedConnections:
             raise
         with self._lock:
             self._idle.append(cluster)
+
+    def topology_of(self, topic: str, cluster: Cluster, outdated: Topology | None) -> tuple[Topology, bool]:
+        """Return the brokers and the leaders of a topic, and whether they are new.
+
+        They are those that were found last, unless these are `outdated`. Raises Unanswered.
+        """
+        with self._lock:
+            known = self._topologies.get(topic)
+        if known is not None and known is not outdated:
+            return known, False
+        found = cluster.topology([topic])
+        with self._lock:
+            self._topologies[topic] = found
+        return found, True
 
 
 @cache

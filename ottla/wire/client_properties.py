@@ -18,6 +18,7 @@ _OPTIONS: Final = {
     "ssl.keystore.location": "ssl_certfile",
     "ssl.key.password": "ssl_password",
 }
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OAUTHBEARER: Final = "OAUTHBEARER"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _OAUTHBEARER)
 
@@ -35,6 +36,8 @@ def client_options(path: Path | None) -> dict[str, object]:
         raise ValueError(str(error)) from None
     except ProtocolError as broken:
         raise ValueError(f"{path}: {broken}") from None
+    if given.get("security.protocol", _PROTOCOLS[0]) not in _PROTOCOLS:
+        raise ValueError(f"{path}: security.protocol must be {', '.join(_PROTOCOLS[:-1])} or {_PROTOCOLS[-1]}")
     options: dict[str, object] = {_OPTIONS[key]: text for key, text in given.items() if key in _OPTIONS}
     for store in ("ssl.truststore", "ssl.keystore"):
         if f"{store}.location" in given and given.get(f"{store}.type", "JKS") != "PEM":

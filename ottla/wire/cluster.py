@@ -1,15 +1,17 @@
 """Requests of `ottla txn` to a Kafka cluster. shell"""
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
-from ottla.verdict import OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
+from ottla.verdict import OPEN_STATES, OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
 from ottla.wire import Unanswered
 from ottla.wire.brokers import Address, Brokers
 from ottla.wire.login import error_name
@@ -30,6 +32,10 @@ CONSUMER, DEBUGGER = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_NOT_LOADED: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
+_MOST_PROBES: Final = 100_000
 _ELSEWHERE: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 _Item = TypeVar("_Item")
@@ -261,6 +267,21 @@ class Cluster(Brokers):
                             found[topic.name, row.partition_index] = row.partition_size
         return found
 
+    def list_groups(self, broker: int, address: Address) -> list[Any]:
+        """Return the rows of the ListGroups answer of one broker. Raises Unanswered."""
+        reply = self.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
+        if reply.error_code:
+            raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
+        return list(reply.groups)
+
+    def list_open_ids(self, broker: int, address: Address, **filters: Any) -> list[str]:
+        """Return the ids with an unfinished transaction that one broker coordinates. Raises Unanswered."""
+        request = codec.request_class(ApiKey.LIST_TRANSACTIONS)
+        reply = self.ask(address, request(state_filters=list(OPEN_STATES), producer_id_filters=[], **filters))
+        if reply.error_code:
+            raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
+        return [row.transactional_id for row in reply.transaction_states]
+
     def fetch_offsets(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
         """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""
         request = codec.request_class(ApiKey.OFFSET_FETCH)
@@ -282,15 +303,21 @@ class Cluster(Brokers):
 
         Retries while a coordinator is loading its transactions, or while their leaders change. Otherwise a transaction
         that moves from a broker that was not queried yet to one that was queried already would seem to be unknown.
+
+        A broker lists the transactions that it has loaded. It is a leader by the metadata before it begins to load, so
+        each broker is asked before and after whether it coordinates what it leads.
         """
         needed = sorted(set(producer_ids))
         deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
         while True:
             before = self.topology([COORDINATOR_TOPIC])
             gap, known = "", []
+            probes = _probe_ids(_coordinators(before))
             try:
+                self._check_coordinators(before, probes)
                 for broker, address in sorted(before.brokers.items()):
                     known += self._known_to(broker, address, needed)
+                self._check_coordinators(before, probes)
                 after = self.topology([COORDINATOR_TOPIC])
                 if (after.brokers, after.topics) != (before.brokers, before.topics):
                     gap = "coordinators have just changed"
@@ -308,6 +335,21 @@ class Cluster(Brokers):
                 return CoordinatorView(known, (gap,) if gap else (), tuple(before.brokers.values()))
             time.sleep(RETRY_S)
 
+    def _check_coordinators(self, topology: Topology, probes: Mapping[int, Sequence[str]]) -> None:
+        """Raise _Moved if a broker does not coordinate the ids of the partitions that it leads."""
+        for broker, ids in probes.items():
+            if broker not in topology.brokers:
+                continue
+            for some in chunks(ids, IDS_AT_ONCE):
+                for row in self._describe(topology.brokers[broker], some):
+                    if row.error_code in _NOT_LOADED:
+                        _check(broker, row.error_code)
+
+    def _describe(self, address: Address, transactional_ids: Sequence[str]) -> list[Any]:
+        """Return the rows of a DescribeTransactions answer."""
+        request = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
+        return list(self.ask(address, request(transactional_ids=list(transactional_ids))).transaction_states)
+
     def _known_to(self, broker: int, address: Address, producer_ids: Sequence[int]) -> list[KnownTransaction]:
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
         transactional_ids: list[str] = []
@@ -319,10 +361,9 @@ class Cluster(Brokers):
 
     def describe(self, broker: int, address: Address, transactional_ids: Sequence[str]) -> list[KnownTransaction]:
         """Return the states of these ids, as far as they exist and the broker coordinates them."""
-        describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []
         for ids in chunks(transactional_ids, IDS_AT_ONCE):
-            for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states:
+            for row in self._describe(address, ids):
                 if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     continue
                 _check(broker, row.error_code)
@@ -331,11 +372,10 @@ class Cluster(Brokers):
 
     def denied_ids(self, address: Address, transactional_ids: Sequence[str]) -> list[str]:
         """Return the ids, existing or not, that this user may not DESCRIBE on the broker."""
-        describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         return [
             row.transactional_id
             for ids in chunks(transactional_ids, IDS_AT_ONCE)
-            for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states
+            for row in self._describe(address, ids)
             if row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         ]
 
@@ -414,10 +454,26 @@ def _coordinators(topology: Topology) -> dict[int, Place]:
     return topology.topics.get(COORDINATOR_TOPIC, {})
 
 
+def _probe_ids(partitions: Mapping[int, Place]) -> dict[int, list[str]]:
+    """Return by leader an unused transactional id for each partition of the coordinators' log that it leads."""
+    prefix = uuid.uuid4().hex
+    found: dict[int, str] = {}
+    is_numbered = set(partitions) == set(range(len(partitions)))  # else the ids of a partition are not known
+    for number in range(_MOST_PROBES if is_numbered else 0):
+        if len(found) == len(partitions):
+            break
+        transactional_id = f"{prefix}{number}"
+        found.setdefault(coordinator_partition(transactional_id, len(partitions)), transactional_id)
+    probes: dict[int, list[str]] = {}
+    for partition, transactional_id in sorted(found.items()):
+        probes.setdefault(partitions[partition].leader, []).append(transactional_id)
+    return probes
+
+
 def _check(broker: int, error: int) -> None:
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         raise _Moved(f"broker {broker} is still loading its transactions")
-    if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+    if error in _NOT_LOADED:
         raise _Moved("coordinators have just changed")
     if error:
         raise Unanswered(f"broker {broker} does not describe its transactions: {error_name(error)}")

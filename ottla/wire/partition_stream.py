@@ -10,7 +10,7 @@ A stream up to a stable offset asks for committed records: the broker then names
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
@@ -22,10 +22,10 @@ from ottla.protocol.requests.fetched import Fetched, fetch_request, read_fetch_r
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.brokers import Address
-from ottla.wire.cluster import Cluster
+from ottla.wire.cluster import Cluster, Topology
+from ottla.wire.connection import BlockingConnection
 from ottla.wire.login import error_name
 
-FETCH_BYTES: Final = 2 * 1024 * 1024
 # A batch may be larger than what is asked for, as large as `max.message.bytes` of its topic allows.
 LARGEST_ANSWER_BYTES: Final = 512 * 1024 * 1024
 MAX_WAIT_MS: Final = 500
@@ -78,14 +78,15 @@ class PartitionStream:
         replica: int = ANY_REPLICA,
     ) -> None:
         self._address = address
-        connections = connections_to(address)
-        self._rate, self._rack = connections.rate, connections.rack if replica == ANY_REPLICA else ""
+        self._connections = connections_to(address)
+        self._rate = self._connections.rate
+        self._rack = self._connections.rack if replica == ANY_REPLICA else ""
         self._replica = replica
         self._cluster = cluster
         self._topic, self._topic_id, self._partition = topic, topic_id, partition
         self._name = f"{topic}-{partition}"
         self._broker: Address | None = None  # to read from: the leader, or the replica that it named
-        self._replicas: Mapping[int, Address] = {}
+        self._topology: Topology | None = None  # which named the broker
         self._is_replica = False
         self._find_replica_at_s = self._leave_replica_at_s = 0.0
         self._stable_end = stable_end
@@ -100,16 +101,14 @@ class PartitionStream:
             self._broker, self._is_replica = None, False
         if self._broker is not None and self._pending is None:
             with self._cluster.connect(self._broker) as connection:
-                best = connection.versions.get(ApiKey.FETCH, (0, wire.NAMED_VERSION))[1]
-                has_id = any(self._topic_id)
-                version = min(best, wire.HIGHEST_VERSION if has_id else wire.NAMED_VERSION)
+                version = self._version(connection)
                 message = fetch_request(
                     self._topic,
                     UUID(bytes=self._topic_id),
                     self._partition,
                     offset,
                     version,
-                    max_bytes=FETCH_BYTES,
+                    max_bytes=self._connections.fetch_bytes,
                     max_wait_ms=MAX_WAIT_MS,
                     rack=self._rack if time.monotonic() >= self._find_replica_at_s else "",
                     isolation=self._isolation,
@@ -172,8 +171,9 @@ class PartitionStream:
         now_s = time.monotonic()
         if replica < 0 or self._is_replica or not self._rack or now_s < self._find_replica_at_s:
             return False
-        if replica in self._replicas:
-            self._broker, self._is_replica = self._replicas[replica], True
+        brokers = self._topology.brokers if self._topology is not None else {}
+        if replica in brokers:
+            self._broker, self._is_replica = brokers[replica], True
             self._leave_replica_at_s = now_s + REPLICA_S
         else:
             self._find_replica_at_s = now_s + REPLICA_S
@@ -210,8 +210,20 @@ class PartitionStream:
             self._memory = bytearray(size_bytes)
         return memoryview(self._memory)[:size_bytes]
 
+    def _version(self, connection: BlockingConnection) -> int:
+        """Return the version of Fetch: one with topic ids, if the broker and the topic have them."""
+        best = connection.versions.get(ApiKey.FETCH, (0, wire.NAMED_VERSION))[1]
+        return min(best, wire.HIGHEST_VERSION if any(self._topic_id) else wire.NAMED_VERSION)
+
     def _find_leader(self) -> Address:
-        topology = self._cluster.topology([self._topic])
+        """Return the leader, by the topology that another stream has found if it suffices.
+
+        Raises Unanswered, RecordsGone.
+        """
+        self._topology, is_new = self._connections.topology_of(self._topic, self._cluster, self._topology)
+        if not is_new and not self._suffices(self._topology):
+            self._topology, _ = self._connections.topology_of(self._topic, self._cluster, self._topology)
+        topology = self._topology
         error = topology.errors.get(self._topic, 0)
         if error in _GONE or topology.topic_ids.get(self._topic, self._topic_id) != self._topic_id:
             raise RecordsGone(f"{self._name}: the topic was deleted, or created again, while it was read")
@@ -224,8 +236,19 @@ class PartitionStream:
         place = topology.topics[self._topic].get(self._partition)
         if place is None or place.leader not in topology.brokers:
             raise Unanswered(f"{self._name} has no leader")
-        self._replicas = topology.brokers
         return topology.brokers[place.leader]
+
+    def _suffices(self, topology: Topology) -> bool:
+        """Return whether a topology has a leader, and this broker would notice that the topic was created again.
+
+        A broker that takes the name of a topic instead of its id does not.
+        """
+        place = topology.topics.get(self._topic, {}).get(self._partition)
+        leader = topology.brokers.get(place.leader) if place is not None else None
+        if leader is None or topology.topic_ids.get(self._topic) != self._topic_id:
+            return False
+        with self._cluster.connect(leader) as connection:
+            return self._version(connection) > wire.NAMED_VERSION
 
     def _explain(self, answer: Fetched, offset: int) -> str:
         """Return the reason to ask again after an answer without records.

@@ -240,3 +240,18 @@ def test_without_the_coordinators_log_every_marker_is_unverifiable():
     (finding,) = check(history.merge([], {}, {}), *SOUND)
     assert (finding.severity, "4 markers" in finding.message) == ("info", True)
     assert "no __transaction_state" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("ms", "given", "is_torn"),
+    [
+        (3_000, {}, False),
+        (10_000, {}, True),
+        (3_000, {"created_ms": BEGAN_MS}, True),
+        (3_000, {"open_from": {7: 4}}, True),
+        (3_000, {"lacks_offsets": True}, True),
+    ],
+)
+def test_a_decision_may_be_on_a_topic_that_was_deleted_shortly_before_the_first_batch(ms, given, is_torn):
+    found = check(decide((COMMIT, ms)), **given)
+    assert [one.check for one in found if one.severity == "error"] == ["torn"] * is_torn

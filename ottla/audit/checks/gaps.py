@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ottla.audit.checks.finding import Finding
+from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.words import count
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
@@ -75,7 +75,8 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
         found.append(_cut(part, promised))
     if gaps_left_out:
         message = f"{count(gaps_left_out, 'more range')} of missing offsets"
-        found.append(Finding("gaps", "warning", *part.place, None, None, None, message, "see --output"))
+        severity: Severity = "info" if part.cleaned_below is None else "warning"
+        found.append(Finding("gaps", severity, *part.place, None, None, None, message, "see --output"))
     missing = Missing(
         control=int(totals[events.CONTROL_BATCHES]),
         aborted=int(totals[events.ABORTED_RECORDS]),

@@ -247,6 +247,9 @@ def judge(
     lacking = frozenset(last)
     # If a later decision has its marker, the open transaction began after that marker.
     last = {one: at for one, at in last.items() if not carried_out[at:][producers[at:] == one].any()}
+    doubtful = {index for index in undone if found.may_be_of_another_topic(index, set(last.values()), first_offsets)}
+    undone = [index for index in undone if index not in doubtful]
+    found.unverifiable["decisions"] += len(doubtful)
     found.add_missing(undone, set(last.values()), first_offsets)
     for row in others:
         if row[END_MS] <= settled_ms:
@@ -327,6 +330,19 @@ class _TornFindings:
             message = f"torn: {count(many, 'decided transaction')} without a marker, because offsets are lost here"
             action = "restore the segments from a replica: see the findings of gaps and damage"
             self.findings.append(Finding("torn", "error", topic, number, None, None, None, message, action))
+
+    def may_be_of_another_topic(self, index: int, last: set[int], first_offsets: Longs) -> bool:
+        """Return whether a decision without a marker may be on a deleted topic of the same name.
+
+        The decision is about as old as the first batch here, no record of the transaction is here, and the time at
+        which the topic was created is not known.
+        """
+        decision = self._decisions[index]
+        is_new = self._part.created_ms < 0 and decision[history.UPDATED_MS] <= self._part.first_batch_ms + SKEW_MS
+        if self._part.known_from_offset > 0 or self._part.lacks_offsets or not is_new:
+            return False
+        is_open = index in last and int(decision[history.PRODUCER_ID]) in self._part.open_from
+        return not is_open and self._find_records_without_marker(index, first_offsets)[0] is None
 
     def _find_records_without_marker(self, index: int, first_offsets: Longs) -> tuple[int | None, str]:
         """Return the first offset of the records of a decision without marker, and the marker that ended them."""

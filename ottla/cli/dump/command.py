@@ -1,4 +1,4 @@
-"""`ottla dump`: the contents of the files of a data directory, with a verdict for each file. shell"""
+"""`ottla dump`: the contents of the files of a data directory, with a verdict for each file, or of a cluster. shell"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla import files as small_files
+from ottla.cli.bootstrap import PathOrAddress, open_address, refuse_options, takes_command_config
 from ottla.cli.output import complain, fail, takes_format
 from ottla.printable import printable
 
 if TYPE_CHECKING:
     from ottla.cli.dump.decode import Decoder
+    from ottla.scan.cluster.listing import ServedPartition
 
 SOUND, DAMAGED, UNREADABLE = 0, 1, 2
 # Position of the magic byte in every batch and old message. A text file has a letter at this position.
 _MAGIC_AT, _LAST_MAGIC = 16, 2
 REPORT_EVERY_BYTES = 64 << 20
+OFFSET = click.IntRange(0, 2**63 - 1)
 
 
 @click.command()
-@click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", metavar="FILE|DIR|kafka://...", type=PathOrAddress())
 @click.option("--records", is_flag=True, help="Print the records of each batch too, with keys and values.")
 @takes_format
 @click.option(
@@ -30,20 +33,41 @@ REPORT_EVERY_BYTES = 64 << 20
     type=click.Choice(["transactions", "offsets", "metadata", "none"]),
     help="Decode records as those of this internal topic.  [default: by the name of the directory]",
 )
-def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> None:
-    """Print segment files, and the indexes and checkpoints of a log.
+@click.option("--topics", metavar="GLOBS", default="", help="Topics of a cluster, such as ledger,audit-*.")
+@click.option("--partitions", metavar="NUMBERS", default="", help="Partitions of these topics, such as 0,3.")
+@click.option("--first-offset", metavar="N", type=OFFSET, help="Begin at the batch of a cluster with this offset.")
+@click.option("--end-offset", metavar="N", type=OFFSET, help="Print no batch of a cluster from this offset on.")
+@takes_command_config
+def dump(
+    source: Path | str, records: bool, format_name: str, decoder: str | None, command_config: Path | None, **chosen: Any
+) -> None:
+    """Print segment files, and the indexes and checkpoints of a log, or the records of a cluster.
 
     Reads a `.log`, its indexes and snapshots, `.checkpoint` files of the metadata log, offset checkpoints, leader
     epochs, `partition.metadata` and `meta.properties`; of a directory, all of these. Lines are those of
     kafka-dump-log, and a last line for each file with its verdict, sound or damaged. JSON is one object per line.
 
+    With kafka://HOST:PORT,... the brokers send the batches of partitions as they are stored. Their lines have no
+    position in a file.
+
     Nothing is changed or locked. A file that a running broker is writing may look torn.
 
-    Exit codes: 0 all sound, 1 damage, 2 usage, or a file or a batch could not be read.
+    Exit codes: 0 all sound, 1 damage, 2 usage, or a file, a partition or a batch could not be read.
     """
+    printer = _Printer(records, format_name == "json", decoder)
+    if isinstance(source, Path):
+        clusters = {"--" + name.replace("_", "-"): value for name, value in chosen.items()}
+        clusters["--command-config"] = command_config
+        refuse_options(UNREADABLE, clusters, "is for clusters: name one, such as kafka://HOST:PORT")
+        sys.exit(_dump_files(source, printer))
+    if decoder == "metadata":
+        fail(UNREADABLE, "--decoder metadata reads files: brokers do not send the metadata log")
+    sys.exit(_dump_cluster(source, printer, command_config, **chosen))
+
+
+def _dump_files(path: Path, printer: "_Printer") -> int:
     code = SOUND
     _refuse_wrong_folder(path)
-    printer = _Printer(records, format_name == "json", decoder)
     files = _files(path)
     first = next(files, None)
     if first is None or (path.is_file() and _is_foreign(path)):
@@ -62,7 +86,48 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
             code = UNREADABLE
         else:
             code = max(code, verdict)
-    sys.exit(code)
+    return code
+
+
+def _dump_cluster(
+    source: str,
+    printer: "_Printer",
+    command_config: Path | None,
+    topics: str,
+    partitions: str,
+    first_offset: int | None,
+    end_offset: int | None,
+) -> int:
+    address = open_address(UNREADABLE, "dump", source, command_config)
+    from ottla.cli.dump.window import LAST_OFFSET, list_chosen
+    from ottla.scan.listing import UnreadableDirectory, topic_patterns
+    from ottla.wire import Unanswered
+
+    numbers = _parse_numbers(partitions)
+    first, end = first_offset or 0, LAST_OFFSET if end_offset is None else end_offset
+    try:
+        found = list_chosen(address, topic_patterns(topics), numbers)
+    except UnreadableDirectory as error:
+        fail(UNREADABLE, error)
+    if not found:
+        fail(UNREADABLE, f"{address}: no partition {partitions} of these topics")
+    code = SOUND
+    for one in found:
+        try:
+            code = max(code, printer.print_partition(one, first, end))
+        except BrokenPipeError:
+            raise  # the reader has closed the pipe: `| head`
+        except (Unanswered, OSError) as error:
+            complain(f"{one.log.path}: {error}")
+            code = UNREADABLE
+    return code
+
+
+def _parse_numbers(given: str) -> frozenset[int]:
+    parts = [part.strip() for part in given.split(",")] if given else []
+    if wrong := [part for part in parts if not (part.isascii() and part.isdigit())]:
+        fail(UNREADABLE, f"--partitions: {wrong[0]!r} is not a number such as 0")
+    return frozenset(map(int, parts))
 
 
 def _refuse_wrong_folder(path: Path) -> None:
@@ -122,6 +187,33 @@ class _Printer:
             summary, damage, unread = self._print_log(path)
         else:
             summary, damage = self._print_entries(path)
+        return self._verdict(path, summary, damage, unread)
+
+    def print_partition(self, one: "ServedPartition", first_offset: int, end_offset: int) -> int:
+        """Print the batches of a partition of a cluster and their verdict, and return the exit code for them.
+
+        Raises Unanswered, OSError.
+        """
+        from ottla.cli.dump.job import PrintJob
+        from ottla.cli.dump.window import print_window
+
+        assert one.log.window is not None
+        if one.unread:
+            complain(f"{one.log.path}: {one.unread}")
+            return UNREADABLE
+        window = one.log.window.narrow(first_offset, end_offset)
+        if self._as_json:
+            offsets = {"log_start": one.log.log_start, "log_end": one.log.window.end_offset}
+            self._echo_json({"kind": "partition", "path": window.path, **offsets})
+        else:
+            click.echo(printable(f"Dumping {window.path}"))
+            click.echo(f"Log starting offset: {one.log.log_start}")
+        found = print_window(
+            PrintJob("", self._records, self._as_json, self._decoder_for(one.log.name)), window, _write
+        )
+        return self._verdict(window.path, found.summary, found.damage, found.unread)
+
+    def _verdict(self, path: Path | str, summary: str, damage: str | None, unread: str | None) -> int:
         if unread is not None:
             complain(f"{path}: {unread}; kafka-dump-log reads it")
         if self._as_json:
@@ -148,16 +240,15 @@ class _Printer:
         from ottla.cli.dump.job import PrintJob
         from ottla.cli.dump.printing import print_log
 
-        job = PrintJob(str(path), self._records, self._as_json, self._decoder_for(path))
+        name = "__cluster_metadata-0" if path.suffix == ".checkpoint" else path.absolute().parent.name
+        job = PrintJob(str(path), self._records, self._as_json, self._decoder_for(name))
         found = print_log(job, _base_offset(path), _write, self._progress_of(path))
         return found.summary, found.damage, found.unread
 
-    def _decoder_for(self, path: Path) -> "Decoder | None":
-        from ottla.cli.dump.decode import METADATA, decoder_for
+    def _decoder_for(self, name: str) -> "Decoder | None":
+        from ottla.cli.dump.decode import decoder_for
 
-        if path.suffix == ".checkpoint" and self._decoder is None:
-            return decoder_for("", METADATA)
-        return decoder_for(path.absolute().parent.name, self._decoder)
+        return decoder_for(name, self._decoder)
 
     def _print_entries(self, path: Path) -> tuple[str, str | None]:
         from ottla.cli.dump.side_files import reader_of

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from ottla.cli.dump.decode import Decoder
 from ottla.cli.dump.log import LogDump
-from ottla.cli.read_only import ReadOnlyFile
 
 
 class Found(NamedTuple):
@@ -29,5 +28,5 @@ class PrintJob(NamedTuple):
     as_json: bool
     decoder: Decoder | None
 
-    def of(self, file: ReadOnlyFile) -> LogDump:
-        return LogDump(file, records=self.records, as_json=self.as_json, decoder=self.decoder)
+    def dump(self) -> LogDump:
+        return LogDump(records=self.records, as_json=self.as_json, decoder=self.decoder)

@@ -1,10 +1,10 @@
-"""Batches and records of one `.log` file, one line each. shell
+"""Batches and records of one `.log` file, or of a partition of a cluster, one line each. shell
 
 The text is that of Kafka's `DumpLogSegments`, field by field. Characters that a terminal must not receive are escaped.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.log.batches import BadBatch, iter_file
@@ -41,67 +41,76 @@ class BatchRun(NamedTuple):
     least_offset: int
 
 
-class LogDump:
-    """A walk over a range of a `.log` file. The other attributes are set when `chunks()` has ended."""
+PlacedBatch = tuple[int | None, BatchHeader, memoryview]
+"""(position in the file, header, bytes) of a batch; a batch of a cluster has no position."""
 
-    def __init__(self, file: File, *, records: bool, as_json: bool, decoder: Decoder | None) -> None:
+
+def batches_of(file: File, batch_run: BatchRun) -> Iterator[PlacedBatch]:
+    """Yield the batches of a range of a file. Raises BadBatch at the first bytes that are not a batch."""
+    return iter_file(file, batch_run.position, batch_run.end, least_offset=batch_run.least_offset)
+
+
+class LogDump:
+    """A walk over batches. The other attributes are set when `chunks()` has ended."""
+
+    def __init__(self, *, records: bool, as_json: bool, decoder: Decoder | None) -> None:
         self.batch_count = 0
         self.record_count = 0
+        self.size_bytes = 0
         self.damage: str | None = None
         self.unread: str | None = None
-        self._file = file
         self._records = records
         self._as_json = as_json
         self._decoder = decoder
 
-    def chunks(self, batch_run: BatchRun, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    def chunks(self, batches: Iterable[PlacedBatch], progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
         """Yield many lines at once, in UTF-8 with line ends: one for each batch and, with `records`, for each record.
 
-        Ends at the first bytes that are not a batch. `progress` gets the position at intervals.
+        Ends at BadBatch. `progress` gets the position in the file at intervals.
         """
         held: list[bytes] = []
         size_bytes = 0
-        for position, piece in self._pieces(batch_run):
+        for position, piece in self._pieces(batches):
             held.append(piece)
             size_bytes += len(piece)
             if size_bytes >= _CHUNK_BYTES:
                 yield b"".join(held)
                 held, size_bytes = [], 0
-                if progress is not None:
+                if progress is not None and position is not None:
                     progress(position)
         yield b"".join(held)
 
-    def _pieces(self, batch_run: BatchRun) -> Iterator[tuple[int, bytes]]:
+    def _pieces(self, batches: Iterable[PlacedBatch]) -> Iterator[tuple[int | None, bytes]]:
         """Yield (position of a batch, lines of the batch)."""
         show = _batch_json if self._as_json else _batch_text
-        begin, end, least_offset = batch_run
         try:
-            for position, header, batch in iter_file(self._file, begin, end, least_offset=least_offset):
+            for position, header, batch in batches:
                 valid = crc_is_valid(batch, header)
                 if valid and is_legacy(header.magic):
                     header = self._deep(header, batch, position)
                 self.batch_count += 1
+                self.size_bytes += len(batch)
                 self.record_count += header.record_count
                 yield position, show(header, position, valid).encode() + b"\n"
                 if not valid:
-                    self._note(f"wrong CRC at position {position}")
+                    self._note(f"wrong CRC at {_place(header, position)}")
                 elif self._records:
                     for piece in self._record_lines(header, batch, position):
                         yield position, piece
         except BadBatch as bad:
             self._note(str(bad))
 
-    def _deep(self, header: BatchHeader, batch: memoryview, position: int) -> BatchHeader:
+    def _deep(self, header: BatchHeader, batch: memoryview, position: int | None) -> BatchHeader:
         """Return the header with the first offset and the count of the records in an old message."""
         try:
             return deep_header(batch, header, 0, SHALLOW_LIMIT_BYTES)
         except TooLarge:
             return header
         except ProtocolError as broken:
-            self._note(f"{broken} in the batch at position {position}")
+            self._note(f"{broken} in the batch at {_place(header, position)}")
             return header
 
-    def _record_lines(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[bytes]:
+    def _record_lines(self, header: BatchHeader, batch: memoryview, position: int | None) -> Iterator[bytes]:
         try:
             plain = None
             if not (header.is_control or self._as_json or self._decoder or is_legacy(header.magic)):
@@ -110,9 +119,10 @@ class LogDump:
                 plain = (line.encode() + b"\n" for line in self._record_by_record(header, batch, position))
             yield from plain
         except TooLarge as large:
-            self.unread = self.unread or f"{large} (offset {header.base_offset}, position {position})"
+            at = "" if position is None else f", position {position}"
+            self.unread = self.unread or f"{large} (offset {header.base_offset}{at})"
 
-    def _record_by_record(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[str]:
+    def _record_by_record(self, header: BatchHeader, batch: memoryview, position: int | None) -> Iterator[str]:
         try:
             if is_legacy(header.magic) and not self._as_json:
                 for old in iter_legacy_records(batch, header, 0, READ_LIMIT_BYTES):
@@ -126,16 +136,21 @@ class LogDump:
         except TooLarge:
             raise
         except ProtocolError as broken:
-            self._note(f"{broken} in the batch at position {position}")
+            self._note(f"{broken} in the batch at {_place(header, position)}")
 
     def _note(self, damage: str) -> None:
         self.damage = damage if self.damage is None else self.damage
 
 
-def _batch_text(header: BatchHeader, position: int, valid: bool) -> str:
+def _place(header: BatchHeader, position: int | None) -> str:
+    return f"offset {header.base_offset}" if position is None else f"position {position}"
+
+
+def _batch_text(header: BatchHeader, position: int | None, valid: bool) -> str:
+    at = "" if position is None else f"position: {position} "
     if is_legacy(header.magic):
         return (
-            f"offset: {header.last_offset} position: {position} {_time_type(header)}: {header.max_timestamp} "
+            f"offset: {header.last_offset} {at}{_time_type(header)}: {header.max_timestamp} "
             f"size: {header.size_bytes} magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc} "
             f"isvalid: {'true' if valid else 'false'}"
         )
@@ -149,13 +164,13 @@ def _batch_text(header: BatchHeader, position: int, valid: bool) -> str:
         f"isTransactional: {'true' if attributes & TRANSACTIONAL else 'false'} "
         f"isControl: {'true' if attributes & CONTROL else 'false'} "
         f"deleteHorizonMs: OptionalLong{f'[{base_ms}]' if attributes & DELETE_HORIZON else '.empty'} "
-        f"position: {position} {'LogAppendTime' if attributes & TIMESTAMP_TYPE else 'CreateTime'}: {max_ms} "
+        f"{at}{'LogAppendTime' if attributes & TIMESTAMP_TYPE else 'CreateTime'}: {max_ms} "
         f"size: {header.size_bytes} magic: {magic} compresscodec: {_codec(header)} crc: {crc} "
         f"isvalid: {'true' if valid else 'false'}"
     )
 
 
-def _batch_json(header: BatchHeader, position: int, valid: bool) -> str:
+def _batch_json(header: BatchHeader, position: int | None, valid: bool) -> str:
     return json.dumps(
         {
             "kind": "batch",
@@ -170,7 +185,7 @@ def _batch_json(header: BatchHeader, position: int, valid: bool) -> str:
             "transactional": header.is_transactional,
             "control": header.is_control,
             "delete_horizon_ms": header.delete_horizon_ms,
-            "position": position,
+            **({} if position is None else {"position": position}),
             "timestamp_type": _time_type(header),
             "base_timestamp": header.base_timestamp,
             "max_timestamp": header.max_timestamp,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from ottla.broker.log.batches import iter_runs
 from ottla.broker.ports.side_by_side import follow
 from ottla.cli.dump.job import Found, PrintJob
-from ottla.cli.dump.log import BatchRun
+from ottla.cli.dump.log import BatchRun, batches_of
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch_header import BatchHeader
 
@@ -48,7 +48,7 @@ def print_spread(
     batches = records = 0
     damage = unread = None
     for batch_run, text in _side_by_side(job, _batch_runs(file, base_offset), count):
-        for chunk in job.of(file).chunks(batch_run) if text.text is None else (text.text,):
+        for chunk in job.dump().chunks(batches_of(file, batch_run)) if text.text is None else (text.text,):
             write(chunk)
         batches += text.batch_count
         records += text.record_count
@@ -85,10 +85,10 @@ def _follow(parent: int) -> None:
 
 def _print_run(job: PrintJob, batch_run: BatchRun) -> _RangeText:
     with ReadOnlyFile(job.path) as file:
-        dump = job.of(file)
+        dump = job.dump()
         chunks: list[bytes] = []
         size_bytes = 0
-        for chunk in dump.chunks(batch_run):
+        for chunk in dump.chunks(batches_of(file, batch_run)):
             size_bytes += len(chunk)
             if size_bytes <= _MOST_TEXT_BYTES:
                 chunks.append(chunk)

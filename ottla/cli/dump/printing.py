@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.cli.dump.job import Found, PrintJob
-from ottla.cli.dump.log import BatchRun
+from ottla.cli.dump.log import BatchRun, batches_of
 from ottla.cli.read_only import ReadOnlyFile
 
 SPREAD_FROM_BYTES: Final = 16 << 20
@@ -37,7 +37,7 @@ def print_log(
             count = min(processors(), _MOST_PROCESSES)
             if count > 1:
                 return print_spread(job, file, base_offset, write, report, count)
-        dump = job.of(file)
-        for chunk in dump.chunks(BatchRun(0, size, base_offset), report):
+        dump = job.dump()
+        for chunk in dump.chunks(batches_of(file, BatchRun(0, size, base_offset)), report):
             write(chunk)
         return Found(dump.batch_count, dump.record_count, size, dump.damage, dump.unread)

@@ -1,14 +1,17 @@
-"""`ottla inspect`: the contents and the state of a data directory, read without any change. shell"""
+"""`ottla inspect`: the contents and the state of a data directory or a cluster, read without any change. shell"""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.output import Output, exit_at_errors, output_for, table_of, takes_format
+from ottla.cli.bootstrap import PathOrAddress, open_address, refuse_options, takes_command_config
+from ottla.cli.output import Output, exit_at_errors, fail, output_for, table_of, takes_format
 
 if TYPE_CHECKING:
+    from ottla.cli.inspect.cluster import ClusterState
     from ottla.cli.inspect.directory import Coordinated, Directory, GroupView
     from ottla.cli.inspect.partition import PartitionState
 
@@ -17,31 +20,119 @@ MOST_TRIES = 3
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--verify", is_flag=True, help="Check the CRC of every batch, not only the headers.")
+@click.argument("source", metavar="DIR|kafka://...", type=PathOrAddress(file_okay=False))
+@click.option("--verify", is_flag=True, help="Check the CRC of every batch in a directory, not only the headers.")
 @click.option("--all", "everything", is_flag=True, help="Show each partition of internal topics too.")
+@takes_command_config
 @takes_format
-def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -> None:
-    """Show the contents and the state of a data directory.
+def inspect(source: Path | str, verify: bool, everything: bool, command_config: Path | None, format_name: str) -> None:
+    """Show the contents and the state of a data directory or a cluster.
 
-    It may be of Ottla or Apache Kafka. Shows the cluster, features, partitions with the offsets that a start would
-    find, open transactions (of partitions, and of their coordinators), groups, damage, and leftovers of deletions and
-    compactions. Nothing is changed or locked. `scan_bytes` is the part of a log that a start would read.
+    A directory may be of Ottla or Apache Kafka. Shows the cluster, features, partitions with the offsets that a start
+    would find, open transactions (of partitions, and of their coordinators), groups, damage, and leftovers of
+    deletions and compactions. Nothing is changed or locked. `scan_bytes` is the part of a log that a start would read.
 
     Internal topics are one line, except partitions with damage or open transactions; JSON has all.
 
     A broker may be using the directory; the figures are then those of one moment.
 
-    Exit codes: 0 no damage, 1 damage, 2 usage, or the directory or a batch could not be read.
+    With kafka://HOST:PORT,... the brokers are asked: offsets and leaders of partitions, open transactions, groups. No
+    record is read.
+
+    Exit codes: 0 no damage, 1 damage, 2 usage, or a directory, a batch or a partition could not be read.
     """
+    output = output_for(format_name)
+    everything = everything or format_name == "json"
+    if isinstance(source, Path):
+        refuse_options(
+            FAILED, {"--command-config": command_config}, "is for clusters: name one, such as kafka://HOST:PORT"
+        )
+        sys.exit(_inspect_directory(source, verify, everything, output))
+    refuse_options(FAILED, {"--verify": verify}, "reads files: ottla audit kafka://... checks the batches of a cluster")
+    sys.exit(_inspect_cluster(source, command_config, everything, output))
+
+
+def _inspect_directory(directory: Path, verify: bool, everything: bool, output: Output) -> int:
     from ottla.cli.inspect.directory import Directory
     from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
     with exit_at_errors(FAILED, directory, UnreadableDirectory):
         check_log_directory(str(directory))
         found = Directory(directory)
-        code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
-    sys.exit(code)
+        return _inspect(found, verify, everything, output)
+
+
+def _inspect_cluster(source: str, command_config: Path | None, everything: bool, output: Output) -> int:
+    address = open_address(FAILED, "inspect", source, command_config)
+    from ottla.cli.inspect.cluster import ask_cluster
+    from ottla.scan.listing import UnreadableDirectory
+
+    try:
+        found = ask_cluster(address)
+    except UnreadableDirectory as error:
+        fail(FAILED, error)
+    unread = [one for one in found.partitions if one.unread]
+    size = sum(one.log.size_bytes for one in found.partitions)
+    topics = len({one.log.topic for one in found.partitions})
+    state = f"{len(unread)} cannot be read" if unread else "all can be read"
+    output.line(
+        "state",
+        f"{address}: {topics} topics, {len(found.partitions)} partitions ({state}), {size} bytes; "
+        f"{len(found.opened)} open transactions, {len(found.groups)} groups.",
+    )
+    identity = [("cluster id", found.cluster_id)]
+    identity += [(f"broker {number}", f"{host}:{port}") for number, (host, port) in sorted(found.brokers.items())]
+    output.table("identity", ("what", "value"), identity)
+    _show_cluster_partitions(found, everything, output)
+    _show_cluster_transactions(found, output)
+    if found.groups:
+        output.table("groups", ("group", "offsets"), [*found.groups.items()])
+    problems = [(one.log.name, one.unread) for one in unread] + [("", gap) for gap in found.gaps]
+    if problems:
+        output.table("problems", ("partition", "what"), problems)
+    output.close()
+    return FAILED if problems else SOUND
+
+
+def _show_cluster_partitions(found: "ClusterState", everything: bool, output: Output) -> None:
+    opened = Counter(one.place for one in found.opened)
+    rows, hidden = [], 0
+    for one in found.partitions:
+        log, window = one.log, one.log.window
+        place = log.topic, log.partition
+        assert window is not None
+        if log.is_internal and not (everything or one.unread or opened[place]):
+            hidden += 1
+            continue
+        leader = found.leaders.get(place, -1)
+        offsets = (None,) * 3 if one.unread else (log.log_start, window.end_offset, window.stable_offset)
+        named = (log.name, "not readable" if one.unread else "readable", None if leader < 0 else leader)
+        rows.append((*named, *offsets, log.size_bytes or None, opened[place]))
+    offset_columns = ("log_start", "log_end", "last_stable")
+    columns = ("partition", "state", "leader", *offset_columns, "size_bytes", "open_transactions")
+    output.table("partitions", columns, rows)
+    if hidden:
+        output.line("internal topics", f"  and {hidden} of internal topics; --all shows each")
+
+
+def _show_cluster_transactions(found: "ClusterState", output: Output) -> None:
+    if found.opened:
+        columns = ("partition", "first_offset", "producer_id", "producer_epoch", "last_timestamp_ms")
+        rows = [
+            (f"{one.topic}-{one.partition}", one.start_offset, one.producer_id, one.epoch, one.last_timestamp_ms)
+            for one in found.opened
+        ]
+        output.table("open transactions, by partition", columns, rows)
+    if found.coordinated:
+        named = ("transactional_id", "state", "producer_id", "producer_epoch", "start_ms", "timeout_ms", "partitions")
+        held = [
+            (
+                *(one.transactional_id, one.state, one.producer_id, one.epoch, one.start_ms, one.timeout_ms),
+                ", ".join(f"{topic}-{index}" for topic, index in sorted(one.partitions)),
+            )
+            for one in found.coordinated
+        ]
+        output.table("open transactions, by coordinator", named, held)
 
 
 def _inspect(found: "Directory", verify: bool, everything: bool, output: Output) -> int:

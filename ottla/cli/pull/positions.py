@@ -12,15 +12,12 @@ from ottla.broker.group.log import offsets_batch
 from ottla.broker.ports.disk import Disk
 from ottla.cli.pull.mark import PartitionMark, TopicMark, check_topic
 from ottla.cli.pull.partition import load_log_files, make_directory, save_log_files
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import LOG_OVERHEAD, PLACE
 from ottla.protocol.checkpoints import LAST_BASE_OFFSET, LAST_INT
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import fits_a_string
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue
-from ottla.protocol.requests import codec
-from ottla.wire import Unanswered
 from ottla.wire.cluster import Cluster
 from ottla.wire.login import error_name
 
@@ -47,10 +44,8 @@ def ask_positions(cluster: Cluster, now_ms: int) -> Positions:
     commits: Commits = []
     gaps: list[str] = []
     for broker, address in sorted(cluster.topology([]).brokers.items()):
-        reply = cluster.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
-        if reply.error_code:
-            raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
-        for group, error, topics in cluster.fetch_offsets(address, sorted(row.group_id for row in reply.groups)):
+        listed = sorted(row.group_id for row in cluster.list_groups(broker, address))
+        for group, error, topics in cluster.fetch_offsets(address, listed):
             if not fits_a_string(group):
                 raise ProtocolError(f"a broker lists the group {group[:80]!r}...")
             if error:

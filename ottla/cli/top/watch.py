@@ -124,21 +124,12 @@ class Watch(Cluster):
             return set()
 
     def _open_ids(self, broker: int, address: Address) -> tuple[int, list[str]]:
-        listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
-
-        def list_ids(**filters: Any) -> list[str]:
-            request = listing(state_filters=list(OPEN_STATES), producer_id_filters=[], **filters)
-            reply = self.ask(address, request)
-            if reply.error_code:
-                raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
-            return [row.transactional_id for row in reply.transaction_states]
-
-        found = list_ids()
+        found = self.list_open_ids(broker, address)
         total = len(found)
         for older_ms in OLDER_MS if self._serves(address, ApiKey.LIST_TRANSACTIONS) >= 1 else ():
             if len(found) <= MOST_TRANSACTIONS:
                 break
-            older = list_ids(duration_filter=older_ms)
+            older = self.list_open_ids(broker, address, duration_filter=older_ms)
             if not older:
                 break
             found = older
@@ -231,13 +222,11 @@ class Watch(Cluster):
         groups: dict[str, ListedGroup] = {}
         for broker, address in sorted(topology.brokers.items()):
             try:
-                reply = self.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
-                if reply.error_code:
-                    raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
+                rows = self.list_groups(broker, address)
             except Unanswered as error:
                 gaps.append(str(error))
             else:
-                for row in reply.groups:
+                for row in rows:
                     if row.protocol_type in ("", "consumer"):
                         kind, state = (str(getattr(row, name, None) or "-") for name in ("group_type", "group_state"))
                         groups[row.group_id] = ListedGroup(row.group_id, kind, state, None, None, broker)

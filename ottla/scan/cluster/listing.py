@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from ottla.printable import first_names
 from ottla.protocol.acls import AclOperation
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID, TopicPartition
 from ottla.scan.listing import COORDINATORS, MOST_TOPICS_NAMED, PartitionLog, UnreadableDirectory, matches
 from ottla.scan.windows import OffsetWindow
@@ -18,6 +19,7 @@ from ottla.wire.cluster import DELETED, EARLIEST, LATEST, READ_COMMITTED, Cluste
 from ottla.wire.login import error_name
 
 _NO_SUCH_TIME: Final = -1
+_HIDDEN: Final = DELETED | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 class ServedPartition(NamedTuple):
@@ -69,7 +71,7 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str], *, must
         for name in topology.topics
         if topology.errors.get(name, 0) not in DELETED and (name == COORDINATORS or not globs or matches(name, globs))
     )
-    if globs and must_match:
+    if must_match:
         _check_matches(globs, topology)
     unread = {name: reason for name in names if (reason := _refusal(topology, name))}
     places = [(name, number) for name in names if name not in unread for number in sorted(topology.topics[name])]
@@ -98,9 +100,11 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str], *, must
 
 
 def _check_matches(globs: Sequence[str], topology: Topology) -> None:
-    """Raise Unanswered if no topic that this user sees matches any of the globs."""
-    seen = [name for name in sorted(topology.topics) if topology.errors.get(name, 0) not in DELETED]
-    if any(matches(name, globs) for name in seen):
+    """Raise Unanswered if no topic that this user sees matches any of the globs, or, without globs, if it sees none."""
+    seen = [name for name in sorted(topology.topics) if topology.errors.get(name, 0) not in _HIDDEN]
+    if not seen and not globs:
+        raise Unanswered("this user sees no topic")
+    if not globs or any(matches(name, globs) for name in seen):
         return
     known = f"it sees {first_names(seen, MOST_TOPICS_NAMED)}" if seen else "it sees no topic"
     raise Unanswered(f"no topic matches {', '.join(globs)}, or this user lacks DESCRIBE on it; {known}")

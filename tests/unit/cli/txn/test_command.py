@@ -206,15 +206,36 @@ def test_a_loading_coordinator_is_queried_again(world):
     run_json("orphans", code=0)
 
 
+def test_a_coordinator_that_has_not_begun_to_load_is_queried_again(world):
+    """The metadata names it as the leader, and it lists what it knows without an error."""
+    hold(world, 10)
+    forget_nothing(world, 0)
+    world.unloaded.add(1)
+    world.then(ApiKey.DESCRIBE_TRANSACTIONS, world.unloaded.clear)
+    run_json("orphans", code=0)
+
+
+def test_a_coordinator_that_unloads_meanwhile_is_queried_again(world):
+    hold(world, 10)
+    forget_nothing(world, 0)
+    world.then(ApiKey.DESCRIBE_TRANSACTIONS, lambda: world.unloaded.add(1))
+    world.then(ApiKey.LIST_TRANSACTIONS, lambda: world.then(ApiKey.DESCRIBE_TRANSACTIONS, world.unloaded.clear))
+    run_json("orphans", code=0)
+
+
 def loading(world):
     world.loading.add(1)
+
+
+def unload(world):
+    world.unloaded.add(1)
 
 
 def headless(world):
     world.partitions[STATES].leader = -1
 
 
-@pytest.mark.parametrize("trouble", [loading, headless])
+@pytest.mark.parametrize("trouble", [loading, unload, headless])
 def test_a_transaction_is_unknown_when_no_coordinator_answers(world, trouble):
     hold(world, 10)
     trouble(world)

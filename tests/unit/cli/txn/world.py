@@ -27,6 +27,7 @@ class World:
         self.topic_errors = {}
         self.known = {}
         self.loading = set()
+        self.unloaded = set()  # brokers that lead partitions of the coordinators' log and have not begun to load them
         self.requests = []
         self.refusals = {}
         self.may = lambda operation, kind, name: True
@@ -146,6 +147,7 @@ class World:
             and self.may("DESCRIBE", "id", each.transactional_id)
             and (older_ms < 0 or now_ms() + self.ahead_ms - each.transaction_start_time_ms > older_ms)
             and not error
+            and broker not in self.unloaded
         ]
         return SimpleNamespace(error_code=error, transaction_states=rows)
 
@@ -155,6 +157,9 @@ class World:
             absent = SimpleNamespace(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=name)
             if not self.may("DESCRIBE", "id", name):
                 absent.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                rows.append(absent)
+            elif broker in self.unloaded:
+                absent.error_code = ErrorCode.NOT_COORDINATOR
                 rows.append(absent)
             else:
                 rows.append(self.known.get(name, absent))
