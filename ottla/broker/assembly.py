@@ -1,6 +1,7 @@
 """The object graph of one broker, over any clock, disk and turns. The daemon and the simulation both use it. shell"""
 
 from collections.abc import Callable
+from functools import partial
 from logging import getLogger
 from secrets import token_bytes
 
@@ -9,6 +10,7 @@ from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE, list_versions
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.metadata import Cluster, View
 from ottla.broker.cluster.snapshots import MetadataSnapshots
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
@@ -20,7 +22,7 @@ from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.memory import MOST_MEMORY_BYTES
-from ottla.broker.metrics import Metrics
+from ottla.broker.metrics import Metrics, TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.web import Web
@@ -82,18 +84,24 @@ class Assembly:
             to_the_end(storage.open())
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
+        budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
+        metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
+        metrics.connections = self.connections
         sink = LocalMarkerWriter(cluster, logs.flusher)
         markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
-        transactions = TransactionCoordinator(cluster, sink, turns, clock, config, markers_delay_ms)
-        groups = GroupCoordinator(cluster, turns, clock, config, storage.new_uuid, workers)
-        sink.completed_by[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
-        budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
+
+        def coordinators(view: Cluster) -> tuple[TransactionCoordinator, GroupCoordinator]:
+            return (
+                TransactionCoordinator(view, sink, turns, clock, config, markers_delay_ms, metrics.transactions),
+                GroupCoordinator(view, turns, clock, config, storage.new_uuid, workers),
+            )
+
+        # One broker sees the cluster itself; each of several sees the partitions that it leads.
+        several = len(cluster.own_ids) > 1
+        first, *others = [View(cluster, node_id) for node_id in cluster.own_ids] if several else [cluster]
         nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
-        metrics = Metrics(transactions.states.metrics, logs.flusher.metrics)
-        metrics.connections = self.connections
-        self.broker = Broker(
-            config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics
-        )
+        self.broker = Broker(config, clock, turns, logs, first, *coordinators(first), nowhere, budget, workers, metrics)
+        sink.completed_by[CONSUMER_OFFSETS_TOPIC] = self.broker.complete_group_transaction
         self.broker.quotas.load_quotas(cluster.image.client_quotas)
         cluster.controller.on_security_changed.append(self.broker.quotas.apply_changes)
         if storage.authorizer is not None:
@@ -107,7 +115,10 @@ class Assembly:
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.broker.served_apis = list_versions()
-        self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
+        self.broker.thaw = self.thaw
+        for view in others:
+            self.broker.add_broker(view, *coordinators(view))
+        self.dispatchers = [Dispatcher(each, TABLE, first_use=True) for each in self.broker.brokers]
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
@@ -117,9 +128,9 @@ class Assembly:
         )
         self._is_frozen = frozen
         self._has_housekeeping = False
-        self.broker.thaw = self.thaw
-        turns.event(lambda: groups.open(frozen=frozen))
-        turns.event(lambda: transactions.start(frozen=frozen))
+        for each in self.broker.brokers:
+            turns.event(partial(each.groups.open, frozen=frozen))
+            turns.event(partial(each.transactions.start, frozen=frozen))
 
     def start_housekeeping(self) -> None:
         """Start the periodic work: checkpoints, retention, cleaning, expiry of producers, idle connections."""
@@ -152,17 +163,23 @@ class Assembly:
             return False
         self._is_frozen = False
         log.info("Thawed: transactions end, and records are deleted and compacted, from now on")
-        self.broker.transactions.unfreeze()
-        self.broker.groups.start_expiration()
+        for each in self.broker.brokers:
+            each.transactions.unfreeze()
+            each.groups.start_expiration()
         if self._has_housekeeping:
             self._start_removals()
         return True
 
-    def accept(self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER) -> Connection:
-        """Return the protocol object of an accepted socket. `on_lost` is called when the connection has ended."""
+    def accept(
+        self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER, broker: int = 0
+    ) -> Connection:
+        """Return the protocol object of an accepted socket. `on_lost` is called when the connection has ended.
+
+        `broker` is the number of the broker that serves it, in the order of `Broker.brokers`.
+        """
         self.broker.metrics.connections_accepted += 1
         connection = Connection(
-            self.dispatcher, self._turns, self.connections, self.config, self._shared, on_lost, listener_name
+            self.dispatchers[broker], self._turns, self.connections, self.config, self._shared, on_lost, listener_name
         )
         mechanisms = self.broker.mechanisms.get(listener_name)
         if mechanisms is not None:
@@ -181,8 +198,9 @@ class Assembly:
             logins.stop()
         self.broker.cluster.stop()
         self.snapshots.stop()
-        self._turns.event(self.broker.transactions.stop)
-        self._turns.event(self.broker.groups.stop)
+        for each in self.broker.brokers:
+            self._turns.event(each.transactions.stop)
+            self._turns.event(each.groups.stop)
         self._cleaner.stop()
         self.broker.logs.close()
 
@@ -219,8 +237,10 @@ class Assembly:
     def _apply_broker_configs(self) -> None:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
-        before, self.config, self.broker.config = self.config, config, config
-        self.broker.groups.consumer_groups.configure(config)
+        before, self.config = self.config, config
+        for each in self.broker.brokers:
+            each.config = config
+            each.groups.consumer_groups.configure(config)
         self.on_config_changed(config)
         self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:

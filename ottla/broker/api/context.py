@@ -1,9 +1,11 @@
 """The argument and the results of a handler. pure"""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from copy import copy
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.events import Events
 from ottla.broker.log.long_work import LongWork
@@ -21,13 +23,16 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
 from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NodeEndpoint
+from ottla.protocol.values import TransactionMarker
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata import Cluster
     from ottla.broker.config import Config
     from ottla.broker.group.coordinator import GroupCoordinator
     from ottla.broker.log.log_manager import LogManager
+    from ottla.broker.log.partition import Partition
     from ottla.broker.outbox import Part
     from ottla.broker.ports.clock import Clock
     from ottla.broker.turns import Turns
@@ -79,11 +84,50 @@ class Broker:
     quotas: QuotaManagers = field(init=False)
     thaw: "Callable[[], bool]" = field(init=False, default=lambda: False)
     """Ends the frozen state of `ottla serve --as-pulled`. Returns False if the broker is not frozen."""
+    brokers: "Sequence[Broker]" = field(init=False, default=())
+    """All brokers of this process in the order of their ids, this one too."""
 
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
+        self.brokers = (self,)
         self.memory = Memory(self.turns, memory_bytes)
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
+
+    def add_broker(
+        self, cluster: "Cluster", transactions: "TransactionCoordinator", groups: "GroupCoordinator"
+    ) -> "Broker":
+        """Return another broker of this process. All that is not given is shared."""
+        other = copy(self)
+        other.cluster, other.transactions, other.groups = cluster, transactions, groups
+        for each in (together := (*self.brokers, other)):
+            each.brokers = together
+        return other
+
+    def endpoints_of(self, listener_name: str) -> list[NodeEndpoint]:
+        """Return the advertised endpoints of all brokers on this listener; none if it is not advertised."""
+        found = (each.endpoints.get(listener_name) for each in self.brokers)
+        return [endpoint for endpoint in found if endpoint is not None]
+
+    def coordinator_of(self, transactional_id: str) -> "Broker":
+        """Return the broker that coordinates a transactional id."""
+        if len(self.brokers) == 1:
+            return self
+        states = self.transactions.states
+        return self._leader_of(states.topic, states.partition_for(transactional_id))
+
+    def group_coordinator_of(self, group_id: str) -> "Broker":
+        """Return the broker that coordinates a group."""
+        if len(self.brokers) == 1:
+            return self
+        return self._leader_of(CONSUMER_OFFSETS_TOPIC, self.groups.offsets.partition_for(group_id))
+
+    def complete_group_transaction(self, partition: "Partition", marker: TransactionMarker) -> ErrorCode:
+        """Append a marker to an offsets partition, at the coordinator of its groups."""
+        leader = self if len(self.brokers) == 1 else self._leader_of(partition.topic, partition.index)
+        return leader.groups.complete_transaction(partition, marker)
+
+    def _leader_of(self, topic: str, index: int) -> "Broker":
+        return self.brokers[self.cluster.leader_of(topic, index) - self.brokers[0].cluster.node_id]
 
     def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
         """Return whether the client has this right to the resource of this name. The check is charged."""
@@ -99,8 +143,10 @@ class Broker:
 
     def watch(self) -> Events:
         """Keep the event history from now on."""
-        self.events = self.transactions.states.events = Events(self.clock.now_ms, self.transactions.count_open)
-        return self.events
+        events = Events(self.clock.now_ms, lambda: sum(each.transactions.count_open() for each in self.brokers))
+        for each in self.brokers:
+            each.events = each.transactions.states.events = events
+        return events
 
 
 class Request:

@@ -126,7 +126,7 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
     max_bytes = row.partition_max_bytes  # type: ignore[attr-defined]
     partition = broker.cluster.partition(topic, index)
     if partition is None:
-        return FetchPartitionStatus(offset, max_bytes, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FetchPartitionStatus(offset, max_bytes, None, broker.cluster.absence(topic, index))
     error = NO_ERROR
     if version >= 9:
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)  # type: ignore[attr-defined]
