@@ -154,8 +154,8 @@ def _refuse_counts(broker: Broker, topic: Any) -> ApiError | None:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
-            f"reached because only {brokers} broker(s) are registered. Use a replication factor of at most {brokers}, "
-            f"or -1; `ottla serve --brokers {factor}` has {factor} brokers.",
+            f"reached because only {brokers} broker(s) are registered. {_count(brokers)}: use a replication factor of "
+            f"at most {brokers}, or -1, or more brokers (`ottla serve --brokers`).",
         )
     return None
 
@@ -200,8 +200,12 @@ def _replicas_problem(brokers: range, replicas: Sequence[int]) -> str:
         problem = f"the broker {twice} more than once."
     else:
         return ""
-    known = f"broker {brokers[0]}" if len(brokers) == 1 else f"brokers {brokers[0]} to {brokers[-1]}"
-    return f"The manual partition assignment includes {problem} Ottla has {known}."
+    ids = ", ".join(map(str, brokers))
+    return f"The manual partition assignment includes {problem} {_count(len(brokers))}: assign each partition to {ids}."
+
+
+def _count(brokers: int) -> str:
+    return "Ottla is one broker" if brokers == 1 else f"Ottla is {brokers} brokers"
 
 
 def _partition_count(broker: Broker, topic: Any) -> int:
