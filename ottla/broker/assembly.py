@@ -96,11 +96,14 @@ class Assembly:
                 GroupCoordinator(view, turns, clock, config, storage.new_uuid, workers),
             )
 
-        # One broker sees the cluster itself; each of several sees the partitions that it leads.
-        several = len(cluster.own_ids) > 1
-        first, *others = [View(cluster, node_id) for node_id in cluster.own_ids] if several else [cluster]
+        # One broker has the cluster itself, each of several a view of it.
+        views = [View(cluster, node_id) for node_id in cluster.own_ids] if len(cluster.own_ids) > 1 else [cluster]
+        parts = [(view, *coordinators(view)) for view in views]
         nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
-        self.broker = Broker(config, clock, turns, logs, first, *coordinators(first), nowhere, budget, workers, metrics)
+        _, transactions, groups = parts[0]
+        self.broker = Broker(
+            config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics
+        )
         sink.completed_by[CONSUMER_OFFSETS_TOPIC] = self.broker.complete_group_transaction
         self.broker.quotas.load_quotas(cluster.image.client_quotas)
         cluster.controller.on_security_changed.append(self.broker.quotas.apply_changes)
@@ -116,8 +119,8 @@ class Assembly:
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.broker.served_apis = list_versions()
         self.broker.thaw = self.thaw
-        for view in others:
-            self.broker.add_broker(view, *coordinators(view))
+        if len(parts) > 1:
+            self.broker.divide(parts)
         self.dispatchers = [Dispatcher(each, TABLE, first_use=True) for each in self.broker.brokers]
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
@@ -238,6 +241,7 @@ class Assembly:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
         before, self.config = self.config, config
+        self.broker.config = config
         for each in self.broker.brokers:
             each.config = config
             each.groups.consumer_groups.configure(config)

@@ -67,7 +67,8 @@ class Listeners:
         }
         self._limiter = LogLimiter()
         assembly.on_config_changed = self._change
-        assembly.broker.tls_problem = self._tls_problem
+        for broker in (assembly.broker, *assembly.broker.brokers):
+            broker.tls_problem = self._tls_problem
 
     async def open(self) -> list[Listener]:
         """Listen, and return the advertised addresses in order. OSError: no listener has accepted a connection."""
@@ -84,6 +85,7 @@ class Listeners:
         for number, broker in enumerate(brokers):
             broker.endpoints = self._endpoints(broker, number, bound)
             addresses += [Listener(name, to.host, to.port) for name, to in broker.endpoints.items()]
+        self._assembly.broker.endpoints = brokers[0].endpoints
         for (number, name), sockets in bound.items():
             door = _ListenerCallbacks(self, name, number)
             self._listeners.append((brokers[number], self._network.accept(sockets, door, self._tls.get(name))))

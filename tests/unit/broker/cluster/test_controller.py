@@ -265,7 +265,7 @@ def test_the_image_is_what_its_records_replay_to(caller):
 
 
 def test_no_producer_id_is_given_out_of_a_block_that_is_not_durable(caller):
-    controller, got = caller.parts.cluster.controller, []
+    got = []
     assert caller.parts.cluster.next_producer_id() is None
     caller.parts.turns.event(lambda: caller.parts.turns.start(caller.parts.cluster.producer_ids(), got.append, print))
     caller.parts.settle()
@@ -275,7 +275,6 @@ def test_no_producer_id_is_given_out_of_a_block_that_is_not_durable(caller):
 
 
 def test_the_next_producer_id_block_is_reserved_before_the_last_runs_out(caller):
-    controller = caller.parts.cluster.controller
     reserve_producer_ids(caller.parts.cluster)
     caller.parts.settle()
     given = [caller.parts.cluster.next_producer_id() for _ in range(900)]
@@ -288,7 +287,7 @@ def test_the_next_producer_id_block_is_reserved_before_the_last_runs_out(caller)
 
 
 def test_without_a_block_that_can_be_logged_there_is_no_producer_id(caller):
-    controller, got = caller.parts.cluster.controller, []
+    got = []
     caller.parts.turns.event(lambda: caller.parts.turns.start(caller.parts.cluster.producer_ids(), got.append, print))
     caller.end_sync(OSError(errno.EIO, "Input/output error"))
     caller.parts.turns.event(lambda: caller.parts.turns.start(caller.parts.cluster.producer_ids(), got.append, print))
