@@ -63,12 +63,14 @@ class Assembly:
         memory_bytes: int = MOST_MEMORY_BYTES,
         storage: Storage | None = None,
         frozen: bool = False,
+        broker_count: int = 1,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
         Without `workers` long work runs in turns. `memory_bytes` limits the memory that clients can make the broker
         hold, unless `queued.max.request.bytes` is set. `storage` is given if the caller has opened it already, in
-        steps. A `frozen` broker ends no transaction, expires, deletes and compacts nothing, until it thaws.
+        steps; if not, it is opened for `broker_count` brokers. A `frozen` broker ends no transaction, expires, deletes
+        and compacts nothing, until it thaws.
         """
         self.config = config
         self.connections: set[Connection] = set()
@@ -80,7 +82,7 @@ class Assembly:
         self._under_way: dict[str, OneAtATime] = {}
 
         if storage is None:
-            storage = Storage(config, clock, disk, turns, truncate_damaged)
+            storage = Storage(config, clock, disk, turns, truncate_damaged, broker_count)
             to_the_end(storage.open())
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config

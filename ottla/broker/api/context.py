@@ -106,6 +106,9 @@ class Broker:
         for broker, (cluster, transactions, groups) in zip(brokers, parts, strict=True):
             broker.cluster, broker.transactions, broker.groups = cluster, transactions, groups
             broker.brokers = brokers
+            broker.endpoints = {
+                name: endpoint._replace(node_id=cluster.node_id) for name, endpoint in self.endpoints.items()
+            }
         self.brokers = brokers
 
     def transaction_shards(self) -> "Iterator[Shard]":
@@ -149,7 +152,8 @@ class Broker:
         return leader.groups.complete_transaction(partition, marker)
 
     def _leader_of(self, topic: str, index: int) -> "Broker":
-        return self.brokers[self.cluster.leader_of(topic, index) - self.brokers[0].cluster.node_id]
+        leader, _ = self.cluster.leader_of(topic, index)
+        return self.brokers[leader - self.brokers[0].cluster.node_id]
 
     def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
         """Return whether the client has this right to the resource of this name. The check is charged."""

@@ -48,7 +48,7 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.topic_names import detect_invalid_topic
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -220,10 +220,16 @@ class Cluster:
         """Return whether this broker leads the partition."""
         return self.has_partition(topic, index)
 
-    def leader_of(self, topic: str, index: int) -> int:
-        """Return the id of the broker that leads the partition; -1 without a leader or such a partition."""
-        known = self.image.topics.get(topic)
-        return known.registrations[index].leader if known is not None and index < known.partition_count else NO_LEADER
+    def leader_of(self, topic: str, index: int) -> tuple[int, int]:
+        """Return the id of the broker that leads the partition, and its epoch; (-1, -1) if there is none."""
+        if not self.has_partition(topic, index):
+            return NO_LEADER, NO_PARTITION_LEADER_EPOCH
+        known = self.image.topics[topic]
+        return known.registrations[index].leader, known.leader_epochs[index]
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """Return the partition if this broker has a replica of it, else None."""
+        return self.partition(topic, index)
 
     def absence(self, topic: str, index: int) -> ErrorCode:
         """Return the error for a partition that `partition` does not return (`ReplicaManager.getPartitionOrError`)."""
@@ -461,15 +467,24 @@ class View(Cluster):
 
     def leads(self, topic: str, index: int) -> bool:
         """Return whether this broker leads the partition."""
-        return index >= 0 and self.leader_of(topic, index) == self.node_id
+        return self.leader_of(topic, index)[0] == self.node_id
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """Return the partition if this broker has a replica of it, else None."""
+        return super().partition(topic, index) if self._has_replica(topic, index) else None
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Return the partition, or None if the cluster has no such topic or index, or this broker does not lead it."""
         return super().partition(topic, index) if self.leads(topic, index) else None
 
     def is_unopened(self, topic: str, index: int) -> bool:
-        """Return whether this broker leads the partition and it is not open yet."""
-        return self.leads(topic, index) and super().is_unopened(topic, index)
+        """Return whether this broker has a replica of the partition, and it is not open yet."""
+        return self._has_replica(topic, index) and super().is_unopened(topic, index)
+
+    def _has_replica(self, topic: str, index: int) -> bool:
+        if not self.has_partition(topic, index):
+            return False
+        return self.node_id in self.image.topics[topic].registrations[index].replicas
 
 
 def _bug(error: Exception) -> None:
