@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # Names that exist on a new file system or after a killed first start.
+MOST_BROKERS: Final = 9
 _MOST_PORT: Final = 65535
 _LEFT_IN_NEW = ("lost+found", ".lock")
 
@@ -138,11 +139,10 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     "--brokers",
     "broker_count",
     metavar="N",
-    type=click.IntRange(1, 9),
-    default=1,
-    show_default=True,
+    type=click.IntRange(1, MOST_BROKERS),
     envvar="OTTLA_BROKERS",
-    help="Present this process as N brokers over one log, on consecutive ports: a test bench.  [env: OTTLA_BROKERS]",
+    help="Present this process as N brokers over one log, on consecutive ports: a test bench.  [env: OTTLA_BROKERS; "
+    "default: 1]",
 )
 def serve(
     properties: str | None,
@@ -161,7 +161,7 @@ def serve(
     truncate_damaged: frozenset[str],
     format_data_dir: bool,
     as_pulled: bool,
-    broker_count: int,
+    broker_count: int | None,
 ) -> None:
     """Run the broker.
 
@@ -177,7 +177,13 @@ def serve(
     loaded = load_or_exit(properties, data_dir, listen, override)
     if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):
         fail(IMPOSSIBLE_VALUE, reason)
-    if broker_count > 1 and (reason := _overlap(loaded.config, broker_count)):
+    if broker_count is None and loaded.voters > 1:
+        fail(
+            IMPOSSIBLE_VALUE,
+            f"controller.quorum.voters names {loaded.voters} nodes, and each Ottla is a cluster of its own: run one in "
+            f"place of them with --brokers {min(loaded.voters, MOST_BROKERS)}, or with --brokers 1",
+        )
+    if broker_count is not None and (reason := _overlap(loaded.config, broker_count)):
         fail(IMPOSSIBLE_VALUE, reason)
     admin = admin_or_exit(admin_listen, admin_token_file)
     parts = None
@@ -214,7 +220,7 @@ def serve(
             admin=None if admin is None else _build_admin(admin),
             parts=parts,
             frozen=as_pulled,
-            broker_count=broker_count,
+            broker_count=broker_count or 1,
         )
     )
 
