@@ -28,7 +28,7 @@ from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.web import Web
 from ottla.broker.ports.workers import Workers
 from ottla.broker.security.jwks import KeyFetchContext
-from ottla.broker.security.logins import logins_of
+from ottla.broker.security.logins import Logins, logins_of
 from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.scram import ScramUsers
 from ottla.broker.security.session import DEFAULT_LISTENER
@@ -86,37 +86,9 @@ class Assembly:
             to_the_end(storage.open())
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
-        budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
-        metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
-        metrics.connections = self.connections
-        sink = LocalMarkerWriter(cluster, logs.flusher)
-        markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
-
-        def coordinators(view: Cluster) -> tuple[TransactionCoordinator, GroupCoordinator]:
-            return (
-                TransactionCoordinator(view, sink, turns, clock, config, markers_delay_ms, metrics.transactions),
-                GroupCoordinator(view, turns, clock, config, storage.new_uuid, workers),
-            )
-
-        # One broker has the cluster itself, each of several a view of it.
-        views = [View(cluster, node_id) for node_id in cluster.own_ids] if len(cluster.own_ids) > 1 else [cluster]
-        parts = [(view, *coordinators(view)) for view in views]
-        nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
-        _, transactions, groups = parts[0]
-        self.broker = Broker(
-            config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics
-        )
-        sink.completed_by[CONSUMER_OFFSETS_TOPIC] = self.broker.complete_group_transaction
-        self.broker.quotas.load_quotas(cluster.image.client_quotas)
-        cluster.controller.on_security_changed.append(self.broker.quotas.apply_changes)
-        if storage.authorizer is not None:
-            self.broker.authorizer = storage.authorizer
-            self.broker.on_denied = DenialLog(self.broker, storage.authorizer).log
-            cluster.controller.on_security_changed.append(storage.authorizer.follow)
-        scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
-        cluster.controller.on_security_changed.append(scram_users.apply_changes)
-        self._logins = logins_of(config, scram_users, KeyFetchContext(clock, turns, Web(clock.from_thread)))
-        self.broker.mechanisms = {**self._logins}
+        self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes)
+        self.broker.metrics.connections = self.connections
+        self._logins = self._follow_security(storage)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.broker.served_apis = list_versions()
@@ -136,6 +108,21 @@ class Assembly:
         for each in self.broker.brokers:
             turns.event(partial(each.groups.open, frozen=frozen))
             turns.event(partial(each.transactions.start, frozen=frozen))
+
+    def _follow_security(self, storage: Storage) -> dict[str, Logins]:
+        """Load quotas, ACLs and users, follow their changes, and return the logins by listener name."""
+        broker, cluster, clock = self.broker, storage.cluster, self._clock
+        broker.quotas.load_quotas(cluster.image.client_quotas)
+        cluster.controller.on_security_changed.append(broker.quotas.apply_changes)
+        if storage.authorizer is not None:
+            broker.authorizer = storage.authorizer
+            broker.on_denied = DenialLog(broker, storage.authorizer).log
+            cluster.controller.on_security_changed.append(storage.authorizer.follow)
+        scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
+        cluster.controller.on_security_changed.append(scram_users.apply_changes)
+        logins = logins_of(storage.config, scram_users, KeyFetchContext(clock, self._turns, Web(clock.from_thread)))
+        broker.mechanisms = {**logins}
+        return logins
 
     def start_housekeeping(self) -> None:
         """Start the periodic work: checkpoints, retention, cleaning, expiry of producers, idle connections."""
@@ -280,6 +267,32 @@ class Assembly:
             await self._turns.spend(ROW_US)
             if connection in self.connections:
                 visit(connection)
+
+
+def _build_broker(
+    storage: Storage, clock: Clock, turns: Turns, workers: Workers | None, memory_bytes: int
+) -> tuple[Broker, list[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]]:
+    """Return the broker, and for each broker of the process its view of the cluster and its coordinators."""
+    config, logs, cluster = storage.config, storage.logs, storage.cluster
+    metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
+    sink = LocalMarkerWriter(cluster, logs.flusher)
+    markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
+    # One broker has the cluster itself, each of several a view of it.
+    views = [View(cluster, node_id) for node_id in cluster.own_ids] if len(cluster.own_ids) > 1 else [cluster]
+    parts = [
+        (
+            view,
+            TransactionCoordinator(view, sink, turns, clock, config, markers_delay_ms, metrics.transactions),
+            GroupCoordinator(view, turns, clock, config, storage.new_uuid, workers),
+        )
+        for view in views
+    ]
+    _, transactions, groups = parts[0]
+    nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
+    budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
+    broker = Broker(config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics)
+    sink.completed_by[CONSUMER_OFFSETS_TOPIC] = broker.complete_group_transaction
+    return broker, parts
 
 
 def log_bug(error: Exception) -> None:

@@ -88,7 +88,7 @@ class AdminServer(Protocol):
 
 
 class Server:
-    """One or several brokers on one event loop."""
+    """A broker, or several ones over one log, on one event loop."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from ottla.scan.log_directory import MOST_NAMED
 if TYPE_CHECKING:
     from ottla.admin.serving import BrokerAdmin
     from ottla.admin.settings import AdminSettings
-    from ottla.broker.config import Config
+    from ottla.broker.config import Loaded
 
 _log = logging.getLogger(__name__)
 
@@ -177,13 +177,7 @@ def serve(
     loaded = load_or_exit(properties, data_dir, listen, override)
     if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):
         fail(IMPOSSIBLE_VALUE, reason)
-    if broker_count is None and loaded.voters > 1:
-        fail(
-            IMPOSSIBLE_VALUE,
-            f"controller.quorum.voters names {loaded.voters} nodes, and each Ottla is a cluster of its own: run one in "
-            f"place of them with --brokers {min(loaded.voters, MOST_BROKERS)}, or with --brokers 1",
-        )
-    if broker_count is not None and (reason := _overlap(loaded.config, broker_count)):
+    if reason := _refuse_brokers(loaded, broker_count):
         fail(IMPOSSIBLE_VALUE, reason)
     admin = admin_or_exit(admin_listen, admin_token_file)
     parts = None
@@ -225,8 +219,16 @@ def serve(
     )
 
 
-def _overlap(config: "Config", broker_count: int) -> str:
+def _refuse_brokers(loaded: "Loaded", broker_count: int | None) -> str:
     """Return the reason why so many brokers cannot have consecutive ids and ports; empty if they can."""
+    config = loaded.config
+    if broker_count is None:
+        if loaded.voters <= 1:
+            return ""
+        return (
+            f"controller.quorum.voters names {loaded.voters} nodes, and each Ottla is a cluster of its own: run one in "
+            f"place of them with --brokers {min(loaded.voters, MOST_BROKERS)}, or with --brokers 1"
+        )
     if config.node_id > INT32_MAX - broker_count + 1:
         return f"--brokers {broker_count}: node.id={config.node_id} leaves no ids for them: use a smaller one"
     taken: dict[int, str] = {}

@@ -30,7 +30,7 @@ def create(broker, name, partitions, factor, assigned=()):
     return E(answer.error_code), answer.replication_factor
 
 
-def placed(broker, topic=TOPIC):
+def describe_places(broker, topic=TOPIC):
     reply = broker.call(K.METADATA, 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
     assert [row.node_id for row in reply.brokers] == [*BROKERS] and reply.controller_id == 1
     partitions = reply.topics[0].partitions
@@ -45,27 +45,27 @@ def find_coordinator(broker, key, key_type):
 
 @pytest.mark.parametrize("node_id", BROKERS)
 def test_every_broker_names_all_brokers_and_the_leader_of_each_partition(cluster, node_id):
-    assert placed(cluster.ask_broker(node_id)) == [(1, [1, 2]), (2, [2, 3]), (3, [3, 1]), (1, [1, 2])]
+    assert describe_places(cluster.ask_broker(node_id)) == [(1, [1, 2]), (2, [2, 3]), (3, [3, 1]), (1, [1, 2])]
     reply = cluster.call(K.DESCRIBE_CLUSTER, 1, endpoint_type=1)
     assert [row.broker_id for row in reply.brokers] == [*BROKERS] and reply.controller_id == 1
 
 
 def test_replicas_are_those_of_an_assignment_or_as_many_as_there_are_brokers(cluster):
     assert create(cluster, "assigned", -1, -1, [(3, 1), (2, 1)]) == (E.NONE, 2)
-    assert placed(cluster, "assigned") == [(3, [3, 1]), (2, [2, 1])]
+    assert describe_places(cluster, "assigned") == [(3, [3, 1]), (2, [2, 1])]
     assert create(cluster, "four", 1, 4)[0] == E.INVALID_REPLICATION_FACTOR
     for wrong in ([(1, 4)], [(2, 2)], [(1, 2), (3,)]):
         assert create(cluster, "wrong", -1, -1, wrong)[0] == E.INVALID_REPLICA_ASSIGNMENT
     added = [{"name": "assigned", "count": 3, "assignments": [{"broker_ids": [1, 2]}]}]
     (answer,) = cluster.call(K.CREATE_PARTITIONS, 1, topics=added, timeout_ms=1_000, validate_only=False).results
     assert answer.error_code == E.NONE
-    assert placed(cluster, "assigned")[2] == (1, [1, 2])
+    assert describe_places(cluster, "assigned")[2] == (1, [1, 2])
 
 
 def test_internal_topics_have_three_replicas_and_the_default_factor_counts():
     broker = MemoryBroker(brokers=3, default_replication_factor=5)
     find_coordinator(broker, "g", FOR_GROUPS)
-    assert placed(broker, "__consumer_offsets")[1] == (2, [2, 3, 1])
+    assert describe_places(broker, "__consumer_offsets")[1] == (2, [2, 3, 1])
     assert create(broker, "by-default", 1, -1) == (E.NONE, 3)
 
 
@@ -129,7 +129,7 @@ def test_only_the_leader_answers(cluster, asked):
 
 
 def test_every_replica_answers_a_fetch_from_version_11_on(cluster):
-    replicas = [ids for _, ids in placed(cluster)]
+    replicas = [ids for _, ids in describe_places(cluster)]
     for node_id in BROKERS:
         broker = cluster.ask_broker(node_id)
         answers = [fetch_at(broker, index, 11) for index in range(4)]

@@ -18,7 +18,7 @@ def serve(tmp_path, monkeypatch, *options, listen="127.0.0.1:0"):
 
 
 @pytest.mark.parametrize(("options", "count"), [([], 1), (["--brokers", "3"], 3), (["--brokers", "1"], 1)])
-def test_there_are_as_many_brokers_as_the_flag_says(options, count, tmp_path, monkeypatch):
+def test_the_flag_gives_the_number_of_brokers(options, count, tmp_path, monkeypatch):
     result, started = serve(tmp_path, monkeypatch, *options)
     assert (result.exit_code, started) == (0, [count])
 
@@ -44,7 +44,7 @@ def test_the_environment_gives_the_number_of_brokers(tmp_path, monkeypatch):
     ],
     ids=["none", "too many", "ids", "ports", "overlapping ports", "voters"],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_written(options, listen, said, tmp_path, monkeypatch):
+def test_options_that_do_not_fit_are_refused_before_the_directory_is_made(options, listen, said, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr("ottla.broker.server.run", lambda *_, **__: started.append(1))
     given = ["--listen", listen] if listen else []
