@@ -125,7 +125,7 @@ def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[fl
     topic = {"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}
     fields = {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": [topic]}
     frame = codec.encode_request(_message(ApiKey.PRODUCE, 9, **fields), 9, 1, "client")[4:]
-    start, broker_of, refused = broker.assembly.dispatcher.start, broker.assembly.broker, list[str]()
+    start, broker_of, refused = broker.assembly.dispatchers[0].start, broker.assembly.broker, list[str]()
 
     def once() -> None:
         start(memoryview(bytearray(frame)), ME, lambda buffers, room: None, refused.append)

@@ -97,7 +97,7 @@ def update_features(cluster: Cluster, updates: Sequence[FeatureUpdate]) -> None:
 
 
 def reserve_producer_ids(cluster: Cluster) -> None:
-    cluster.controller._reserve_producer_ids()
+    cluster._producer_ids._reserve()
     sync(cluster)
 
 

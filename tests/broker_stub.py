@@ -7,8 +7,12 @@ from ottla.broker.request_observer import RequestObserver
 
 
 def broker_of(**parts):
-    """Return a broker with these parts, without an event listener by default."""
-    return SimpleNamespace(
+    """Return the only broker of a cluster with these parts, without an event listener by default."""
+    broker = SimpleNamespace(
         **{"metrics": Metrics(), "events": None, "tap": RequestObserver(), "authorizer": None, "may": lambda *_: True}
         | parts
     )
+    broker.brokers = (broker,)
+    broker.endpoints_of = lambda _listener: []
+    broker.coordinator_of = broker.group_coordinator_of = lambda _key: broker
+    return broker

@@ -117,10 +117,10 @@ class Client:
 class MemoryBroker:
     """The broker, and `ask` to send it a request and run everything that follows.
 
-    `sync_ms` is how long its disk takes to sync.
+    `sync_ms` is how long its disk takes to sync. With several `brokers`, `ask_broker` chooses the one that is asked.
     """
 
-    def __init__(self, sync_ms=1.0, **options):
+    def __init__(self, sync_ms=1.0, brokers=1, **options):
         self.bugs = []
         self.schedule = Schedule()
         self.random = Random(1)
@@ -129,8 +129,10 @@ class MemoryBroker:
         self.turns = WeighedTurns(self.clock.next_turn, self.bugs.append, lambda what, cost_us: None)
         self.clock.enter = self.turns.event
         self.disk = _Disk(PortCalls(), Random(1), lambda work: self.schedule.after(sync_ms, work))
-        self.assembly = Assembly(Config(log_dirs="/data", **options), self.clock, self.disk, self.turns)
+        config = Config(log_dirs="/data", **options)
+        self.assembly = Assembly(config, self.clock, self.disk, self.turns, broker_count=brokers)
         self.replies = []
+        self._number = 0
         self.link = None
         self.advance()
 
@@ -158,10 +160,15 @@ class MemoryBroker:
         while not done:
             self.schedule.run_next()
 
+    def ask_broker(self, node_id):
+        """Send the next requests to the broker of this id, on a new connection."""
+        self.link, self._number = None, node_id - self.assembly.broker.cluster.node_id
+        return self
+
     def serve(self, message, version):
         """Return the frame of the reply; None if the connection was closed instead."""
         if self.link is None:
-            self.link = Link(self, self, self.assembly.accept(), "client")
+            self.link = Link(self, self, self.assembly.accept(broker=self._number), "client")
         self.replies.clear()
         self.link.send(codec.encode_request(message, version, 1, "client"))
         for _ in range(1_000):
@@ -186,7 +193,7 @@ class MemoryBroker:
     def serve_with(self, api_key, handler):
         """Let one API be served by another handler, on a connection of its own."""
         table = {api_key: TABLE[api_key]._replace(handle=handler)}
-        self.assembly.dispatcher = Dispatcher(self.assembly.broker, table)
+        self.assembly.dispatchers = [Dispatcher(self.assembly.broker, table)]
         self.link = None
 
     def mark(self):

@@ -345,7 +345,7 @@ class World:
         except (LogDirectoryError, OSError) as error:
             self.faults.cannot_start(error)
             return
-        assembly.dispatcher = ReportingDispatcher(assembly, self)
+        assembly.dispatchers = [ReportingDispatcher(assembly, self)]
         if self.seed % 2:
             assembly.broker.watch()  # the event history must change nothing
         if self.profile.expires:

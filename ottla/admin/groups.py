@@ -96,7 +96,7 @@ def groups_route(broker: Broker) -> Route:
 
 async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[str], GroupMetadata]:
     found: SmallestRows[tuple[str], GroupMetadata] = SmallestRows(limit)
-    for metadata in broker.groups.list_groups()[1]:
+    for metadata in broker.list_groups():
         await broker.turns.spend(2 * LOOKUP_US)
         group_id = metadata.group.group_id
         if not metadata.ending and group_id.startswith(prefix):

@@ -95,7 +95,7 @@ class Overview:
             },
             "memory_bytes": resident_bytes() or None,
             "connections": len(broker.metrics.connections),
-            "open_transactions": broker.transactions.count_open(),
+            "open_transactions": broker.count_open(),
             "oldest_open_ms": None if began_ms is None else max(0, now_ms - began_ms),
             "bucket": None if second is None else bucket(second),
         }
@@ -115,7 +115,7 @@ class Overview:
 def oldest_start_ms(broker: Broker) -> int | None:
     """Return the start of the oldest open transaction in ms since 1970; each shard has them ordered by start."""
     starts = []
-    for shard in broker.transactions.shards():
+    for shard in broker.transaction_shards():
         broker.turns.charge(LOOKUP_US)
         first = next(iter(shard.open), None)
         if first is not None:

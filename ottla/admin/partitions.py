@@ -105,7 +105,7 @@ async def owners_of(broker: Broker, producer_ids: set[int]) -> dict[int, tuple[s
     """Find the transactional ids of these producer ids: among the open ones first, then among all."""
     owners: dict[int, tuple[str, int]] = {}
     for is_all in (False, True):
-        for shard in broker.transactions.shards():
+        for shard in broker.transaction_shards():
             if len(owners) == len(producer_ids):
                 return owners
             for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):

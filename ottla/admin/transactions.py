@@ -70,7 +70,7 @@ async def _found(
 ) -> SmallestRows[tuple[int, int, str], tuple[Shard, str]]:
     """Find the ids whose transaction is open or is ending, the oldest first; then the others, the latest first."""
     found: SmallestRows[tuple[int, int, str], tuple[Shard, str]] = SmallestRows(limit)
-    for shard in broker.transactions.shards():
+    for shard in broker.transaction_shards():
         # A prepared transaction has transient state too: its markers.
         for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
             await broker.turns.spend(5 * LOOKUP_US)

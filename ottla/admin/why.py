@@ -81,13 +81,18 @@ async def explain(broker: Broker, partition: Partition) -> Explanation:
 
 def _gaps(broker: Broker) -> tuple[str, ...]:
     """Return the reasons why the coordinator may hold transactions open that it does not know at this moment."""
-    if broker.transactions.loading:
+    if any(each.transactions.loading for each in broker.brokers):
         return ("the coordinator is still loading its transactions",)
     topic = broker.cluster.image.topics.get(TRANSACTION_STATE_TOPIC)
     numbers = range(0 if topic is None else topic.partition_count)
     broker.turns.charge(len(numbers) * LOOKUP_US)
-    unread = [number for number in numbers if isinstance(broker.transactions.states.shard_at(number), ErrorCode)]
+    unread = [number for number in numbers if not _is_read(broker, number)]
     return (f"partitions {unread} of {TRANSACTION_STATE_TOPIC} are offline",) if unread else ()
+
+
+def _is_read(broker: Broker, number: int) -> bool:
+    """Return whether a broker has the transactional ids of this partition."""
+    return any(not isinstance(each.transactions.states.shard_at(number), ErrorCode) for each in broker.brokers)
 
 
 def _list_open(partition: Partition) -> list[OpenTransaction]:
@@ -106,7 +111,7 @@ def _list_open(partition: Partition) -> list[OpenTransaction]:
 
 async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransaction]:
     found = []
-    for shard in broker.transactions.shards():
+    for shard in broker.transaction_shards():
         for transactional_id in list(shard.states) if producer_ids else ():
             await broker.turns.spend(2 * LOOKUP_US)
             state = shard.states.get(transactional_id)
@@ -118,7 +123,12 @@ async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransactio
             )
             found.append(
                 KnownTransaction(
-                    *(transactional_id, broker.cluster.node_id, state.status.wire_name, state.producer_id),
+                    *(
+                        transactional_id,
+                        broker.coordinator_of(transactional_id).cluster.node_id,
+                        state.status.wire_name,
+                        state.producer_id,
+                    ),
                     *(state.producer_epoch, state.timeout_ms, state.start_ms, partitions),
                 )
             )

@@ -1,6 +1,7 @@
 """The object graph of one broker, over any clock, disk and turns. The daemon and the simulation both use it. shell"""
 
 from collections.abc import Callable
+from functools import partial
 from logging import getLogger
 from secrets import token_bytes
 
@@ -9,6 +10,7 @@ from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE, list_versions
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.metadata import Cluster, View
 from ottla.broker.cluster.snapshots import MetadataSnapshots
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
@@ -20,13 +22,13 @@ from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.memory import MOST_MEMORY_BYTES
-from ottla.broker.metrics import Metrics
+from ottla.broker.metrics import Metrics, TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.web import Web
 from ottla.broker.ports.workers import Workers
 from ottla.broker.security.jwks import KeyFetchContext
-from ottla.broker.security.logins import logins_of
+from ottla.broker.security.logins import Logins, logins_of
 from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.scram import ScramUsers
 from ottla.broker.security.session import DEFAULT_LISTENER
@@ -61,12 +63,14 @@ class Assembly:
         memory_bytes: int = MOST_MEMORY_BYTES,
         storage: Storage | None = None,
         frozen: bool = False,
+        broker_count: int = 1,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
         Without `workers` long work runs in turns. `memory_bytes` limits the memory that clients can make the broker
         hold, unless `queued.max.request.bytes` is set. `storage` is given if the caller has opened it already, in
-        steps. A `frozen` broker ends no transaction, expires, deletes and compacts nothing, until it thaws.
+        steps; if not, it is opened for `broker_count` brokers. A `frozen` broker ends no transaction, expires, deletes
+        and compacts nothing, until it thaws.
         """
         self.config = config
         self.connections: set[Connection] = set()
@@ -78,36 +82,20 @@ class Assembly:
         self._under_way: dict[str, OneAtATime] = {}
 
         if storage is None:
-            storage = Storage(config, clock, disk, turns, truncate_damaged)
+            storage = Storage(config, clock, disk, turns, truncate_damaged, broker_count)
             to_the_end(storage.open())
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
-        sink = LocalMarkerWriter(cluster, logs.flusher)
-        markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
-        transactions = TransactionCoordinator(cluster, sink, turns, clock, config, markers_delay_ms)
-        groups = GroupCoordinator(cluster, turns, clock, config, storage.new_uuid, workers)
-        sink.completed_by[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
-        budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
-        nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
-        metrics = Metrics(transactions.states.metrics, logs.flusher.metrics)
-        metrics.connections = self.connections
-        self.broker = Broker(
-            config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics
-        )
-        self.broker.quotas.load_quotas(cluster.image.client_quotas)
-        cluster.controller.on_security_changed.append(self.broker.quotas.apply_changes)
-        if storage.authorizer is not None:
-            self.broker.authorizer = storage.authorizer
-            self.broker.on_denied = DenialLog(self.broker, storage.authorizer).log
-            cluster.controller.on_security_changed.append(storage.authorizer.follow)
-        scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
-        cluster.controller.on_security_changed.append(scram_users.apply_changes)
-        self._logins = logins_of(config, scram_users, KeyFetchContext(clock, turns, Web(clock.from_thread)))
-        self.broker.mechanisms = {**self._logins}
+        self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes)
+        self.broker.metrics.connections = self.connections
+        self._logins = self._follow_security(storage)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.broker.served_apis = list_versions()
-        self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
+        self.broker.thaw = self.thaw
+        if len(parts) > 1:
+            self.broker.divide(parts)
+        self.dispatchers = [Dispatcher(each, TABLE, first_use=True) for each in self.broker.brokers]
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
@@ -117,9 +105,24 @@ class Assembly:
         )
         self._is_frozen = frozen
         self._has_housekeeping = False
-        self.broker.thaw = self.thaw
-        turns.event(lambda: groups.open(frozen=frozen))
-        turns.event(lambda: transactions.start(frozen=frozen))
+        for each in self.broker.brokers:
+            turns.event(partial(each.groups.open, frozen=frozen))
+            turns.event(partial(each.transactions.start, frozen=frozen))
+
+    def _follow_security(self, storage: Storage) -> dict[str, Logins]:
+        """Load quotas, ACLs and users, follow their changes, and return the logins by listener name."""
+        broker, cluster, clock = self.broker, storage.cluster, self._clock
+        broker.quotas.load_quotas(cluster.image.client_quotas)
+        cluster.controller.on_security_changed.append(broker.quotas.apply_changes)
+        if storage.authorizer is not None:
+            broker.authorizer = storage.authorizer
+            broker.on_denied = DenialLog(broker, storage.authorizer).log
+            cluster.controller.on_security_changed.append(storage.authorizer.follow)
+        scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
+        cluster.controller.on_security_changed.append(scram_users.apply_changes)
+        logins = logins_of(storage.config, scram_users, KeyFetchContext(clock, self._turns, Web(clock.from_thread)))
+        broker.mechanisms = {**logins}
+        return logins
 
     def start_housekeeping(self) -> None:
         """Start the periodic work: checkpoints, retention, cleaning, expiry of producers, idle connections."""
@@ -152,17 +155,23 @@ class Assembly:
             return False
         self._is_frozen = False
         log.info("Thawed: transactions end, and records are deleted and compacted, from now on")
-        self.broker.transactions.unfreeze()
-        self.broker.groups.unfreeze()
+        for each in self.broker.brokers:
+            each.transactions.unfreeze()
+            each.groups.unfreeze()
         if self._has_housekeeping:
             self._start_removals()
         return True
 
-    def accept(self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER) -> Connection:
-        """Return the protocol object of an accepted socket. `on_lost` is called when the connection has ended."""
+    def accept(
+        self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER, broker: int = 0
+    ) -> Connection:
+        """Return the protocol object of an accepted socket. `on_lost` is called when the connection has ended.
+
+        `broker` is the number of the broker that serves it, in the order of `Broker.brokers`.
+        """
         self.broker.metrics.connections_accepted += 1
         connection = Connection(
-            self.dispatcher, self._turns, self.connections, self.config, self._shared, on_lost, listener_name
+            self.dispatchers[broker], self._turns, self.connections, self.config, self._shared, on_lost, listener_name
         )
         mechanisms = self.broker.mechanisms.get(listener_name)
         if mechanisms is not None:
@@ -181,8 +190,9 @@ class Assembly:
             logins.stop()
         self.broker.cluster.stop()
         self.snapshots.stop()
-        self._turns.event(self.broker.transactions.stop)
-        self._turns.event(self.broker.groups.stop)
+        for each in self.broker.brokers:
+            self._turns.event(each.transactions.stop)
+            self._turns.event(each.groups.stop)
         self._cleaner.stop()
         self.broker.logs.close()
 
@@ -219,8 +229,11 @@ class Assembly:
     def _apply_broker_configs(self) -> None:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
-        before, self.config, self.broker.config = self.config, config, config
-        self.broker.groups.consumer_groups.configure(config)
+        before, self.config = self.config, config
+        self.broker.config = config
+        for each in self.broker.brokers:
+            each.config = config
+            each.groups.consumer_groups.configure(config)
         self.on_config_changed(config)
         self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:
@@ -254,6 +267,32 @@ class Assembly:
             await self._turns.spend(ROW_US)
             if connection in self.connections:
                 visit(connection)
+
+
+def _build_broker(
+    storage: Storage, clock: Clock, turns: Turns, workers: Workers | None, memory_bytes: int
+) -> tuple[Broker, list[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]]:
+    """Return the broker, and for each broker of the process its view of the cluster and its coordinators."""
+    config, logs, cluster = storage.config, storage.logs, storage.cluster
+    metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
+    sink = LocalMarkerWriter(cluster, logs.flusher)
+    markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
+    # One broker has the cluster itself, each of several a view of it.
+    views = [View(cluster, node_id) for node_id in cluster.own_ids] if len(cluster.own_ids) > 1 else [cluster]
+    parts = [
+        (
+            view,
+            TransactionCoordinator(view, sink, turns, clock, config, markers_delay_ms, metrics.transactions),
+            GroupCoordinator(view, turns, clock, config, storage.new_uuid, workers),
+        )
+        for view in views
+    ]
+    _, transactions, groups = parts[0]
+    nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
+    budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
+    broker = Broker(config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics)
+    sink.completed_by[CONSUMER_OFFSETS_TOPIC] = broker.complete_group_transaction
+    return broker, parts
 
 
 def log_bug(error: Exception) -> None:

@@ -89,4 +89,4 @@ class Health:
 
     def _coordinators_to_load(self) -> int:
         broker = self._broker
-        return 0 if broker is None else broker.groups.remaining_to_load + broker.transactions.remaining_to_load
+        return 0 if broker is None else broker.remaining_to_load

@@ -5,8 +5,10 @@ All listeners share one count of connections (`docs/decisions/connection-limits.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
 from ottla.broker.admission import Admission, Limits
+from ottla.broker.api.context import Broker
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
@@ -24,10 +26,17 @@ from ottla.protocol.primitives import NodeEndpoint
 log = logging.getLogger(__name__)
 
 
-async def try_ports(network: LoopNetwork, listeners: Sequence[Listener]) -> None:
-    """Bind each listener and close it again. Raises the OSError of a port that is taken, before anything is written."""
-    for listener in listeners:
-        network.close(await _bind(network, listener))
+async def try_ports(network: LoopNetwork, listeners: Sequence[Listener], broker_count: int) -> None:
+    """Bind each listener of each broker and close it again. Raises the OSError of a port that is taken, before anything
+    is written."""
+    for number in range(broker_count):
+        for listener in listeners:
+            network.close(await _bind(network, _shift(listener, number)))
+
+
+def _shift(listener: Listener, number: int) -> Listener:
+    """Return the listener of the broker of this number: brokers have consecutive ports, or free ones (port 0)."""
+    return listener._replace(port=listener.port + number) if listener.port else listener
 
 
 async def _bind(network: LoopNetwork, listener: Listener) -> Sockets:
@@ -50,7 +59,7 @@ class Listeners:
         self._config = assembly.config
         self._overrides = self._overrides_of(assembly.config, resolve=True)
         self._admission = Admission(_limits(assembly.config, self._overrides))
-        self._listeners: list[SocketListener] = []
+        self._listeners: list[tuple[Broker, SocketListener]] = []
         self._tls = {
             listener.name: ListenerTls(assembly.config, listener, turns, self._clock, assembly.broker.non_kafka)
             for listener in assembly.config.listeners
@@ -58,28 +67,29 @@ class Listeners:
         }
         self._limiter = LogLimiter()
         assembly.on_config_changed = self._change
-        assembly.broker.tls_problem = self._tls_problem
+        for broker in (assembly.broker, *assembly.broker.brokers):
+            broker.tls_problem = self._tls_problem
 
     async def open(self) -> list[Listener]:
         """Listen, and return the advertised addresses in order. OSError: no listener has accepted a connection."""
-        bound: list[Sockets] = []
+        brokers, bound = self._assembly.broker.brokers, dict[tuple[int, str], Sockets]()
         try:
-            for listener in self._config.listeners:
-                bound.append(await _bind(self._network, listener))
+            for number in range(len(brokers)):
+                for listener in self._config.listeners:
+                    bound[number, listener.name] = await _bind(self._network, _shift(listener, number))
         except OSError:
-            for sockets in bound:
+            for sockets in bound.values():
                 self._network.close(sockets)
             raise
-        endpoints: dict[str, NodeEndpoint] = {}
-        for listener, sockets in zip(self._config.listeners, bound, strict=True):
-            advertised = self._config.advertised_address(listener)
-            if advertised is not None:
-                endpoints[listener.name] = self._endpoint(advertised, sockets)
-        self._assembly.broker.endpoints = endpoints
-        for listener, sockets in zip(self._config.listeners, bound, strict=True):
-            door = _ListenerCallbacks(self, listener.name)
-            self._listeners.append(self._network.accept(sockets, door, self._tls.get(listener.name)))
-        return [Listener(name, advertised.host, advertised.port) for name, advertised in endpoints.items()]
+        addresses: list[Listener] = []
+        for number, broker in enumerate(brokers):
+            broker.endpoints = self._endpoints(broker, number, bound)
+            addresses += [Listener(name, to.host, to.port) for name, to in broker.endpoints.items()]
+        self._assembly.broker.endpoints = brokers[0].endpoints
+        for (number, name), sockets in bound.items():
+            door = _ListenerCallbacks(self, name, number)
+            self._listeners.append((brokers[number], self._network.accept(sockets, door, self._tls.get(name))))
+        return addresses
 
     def take_keystores(self) -> None:
         """Read keystores and truststores again, for connections from now on."""
@@ -88,15 +98,15 @@ class Listeners:
 
     def close(self) -> None:
         """Stop listening. Accepted connections stay."""
-        for listener in self._listeners:
+        for _, listener in self._listeners:
             listener.close()
 
     def describe(self) -> str:
         """Return the bound addresses, with the advertised ones where they differ."""
         described = []
-        for listener, sockets in zip(self._config.listeners, self._listeners, strict=True):
+        for listener, (broker, sockets) in zip(cycle(self._config.listeners), self._listeners, strict=False):
             where = listener._replace(port=sockets.port)
-            advertised = self._assembly.broker.endpoints.get(listener.name)
+            advertised = broker.endpoints.get(listener.name)
             if advertised is None:
                 described.append(f"{where} (not advertised to clients: advertised.listeners)")
             elif (advertised.port, listener.host or advertised.host) != (where.port, advertised.host):
@@ -106,9 +116,18 @@ class Listeners:
                 described.append(str(where))
         return "; ".join(described)
 
-    def _endpoint(self, advertised: Listener, sockets: Sockets) -> NodeEndpoint:
-        host, port = advertised.host or self._network.host_name(), advertised.port or self._network.port_of(sockets)
-        return NodeEndpoint(self._assembly.broker.cluster.node_id, host, port)
+    def _endpoints(
+        self, broker: Broker, number: int, bound: Mapping[tuple[int, str], Sockets]
+    ) -> dict[str, NodeEndpoint]:
+        """Return the advertised addresses of a broker by listener name."""
+        endpoints: dict[str, NodeEndpoint] = {}
+        for listener in self._config.listeners:
+            advertised = self._config.advertised_address(listener)
+            if advertised is not None:
+                host = advertised.host or self._network.host_name()
+                port = _shift(advertised, number).port or self._network.port_of(bound[number, listener.name])
+                endpoints[listener.name] = NodeEndpoint(broker.cluster.node_id, host, port)
+        return endpoints
 
     def wait_ms(self) -> float:
         """Return the milliseconds that the next connection has to wait, on any listener."""
@@ -117,8 +136,8 @@ class Listeners:
             self._log("waits", "New connections wait because of %s", "max.connections or max.connection.creation.rate")
         return wait_ms
 
-    def accept(self, listener_name: str, ip: str) -> Connection | None:
-        """Return the protocol object of a new connection on this listener, or None to refuse it."""
+    def accept(self, listener_name: str, ip: str, broker: int) -> Connection | None:
+        """Return the protocol object of a new connection on this listener of a broker, or None to refuse it."""
         self._turns.charge(CONNECTION_US)
         if not self._assembly.broker.quotas.connections.enter(ip, self._clock.monotonic_ms()):
             self._log("refused", "Refused connections: %s", f"{ip} has reached its quota {CONNECTION_CREATION_RATE}")
@@ -127,7 +146,7 @@ class Listeners:
         if reason is not None:
             self._log("refused", "Refused connections: %s", reason)
             return None
-        connection = self._assembly.accept(lambda: self._left(ip), listener_name)
+        connection = self._assembly.accept(lambda: self._left(ip), listener_name, broker)
         tls = self._tls.get(listener_name)
         if tls is not None:
             connection.principal_of = tls.principal
@@ -173,7 +192,7 @@ class Listeners:
         self._resume()
 
     def _resume(self) -> None:
-        for listener in self._listeners:
+        for _, listener in self._listeners:
             listener.resume()
 
     def _log(self, what: str, line: str, reason: object) -> None:
@@ -185,15 +204,16 @@ class Listeners:
 class _ListenerCallbacks:
     """The callbacks of one listener, with the same limits as all others."""
 
-    def __init__(self, listening: Listeners, name: str) -> None:
+    def __init__(self, listening: Listeners, name: str, broker: int) -> None:
         self._listening = listening
         self._name = name
+        self._broker = broker
         self.wait_ms = listening.wait_ms
         self.defer = listening.defer
         self.report_failure = listening.report_failure
 
     def accept(self, ip: str) -> Connection | None:
-        return self._listening.accept(self._name, ip)
+        return self._listening.accept(self._name, ip, self._broker)
 
 
 def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:

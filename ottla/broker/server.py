@@ -88,7 +88,7 @@ class AdminServer(Protocol):
 
 
 class Server:
-    """A broker on one event loop."""
+    """A broker, or several ones over one log, on one event loop."""
 
     def __init__(
         self,
@@ -97,9 +97,11 @@ class Server:
         admin: AdminServer | None = None,
         parts: BrokerParts | None = None,
         frozen: bool = False,
+        broker_count: int = 1,
     ) -> None:
         self.config = config
         self._frozen = frozen
+        self._broker_count = broker_count
         self._parts = parts or BrokerParts()
         self._truncate_damaged = truncate_damaged
         self._admin = admin
@@ -127,13 +129,15 @@ class Server:
         self._workers = ThreadWorkers(clock.from_thread)
         network = LoopNetwork(loop)
         if not Path(self.config.log_dirs).exists():
-            await try_ports(network, self.config.listeners)  # otherwise a failed start leaves an empty directory
+            await try_ports(
+                network, self.config.listeners, self._broker_count
+            )  # otherwise a failed start leaves an empty directory
         if self._admin is not None:
             await self._admin.start(network, real_clock, turns, self._health)
         disk = self._parts.disk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         try:
-            storage = Storage(self.config, clock, disk, turns, self._truncate_damaged)
+            storage = Storage(self.config, clock, disk, turns, self._truncate_damaged, self._broker_count)
             self._health.starting(storage.logs)
             await self._open(storage, turns)
         except (LogDirectoryError, OSError, StartGivenUp):
@@ -238,11 +242,13 @@ def run(
     admin: AdminServer | None = None,
     parts: BrokerParts | None = None,
     frozen: bool = False,
+    broker_count: int = 1,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores. Return the exit code.
 
-    When clients can connect, prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout and
-    to `ready_file`, then `admin http://host:port` if there is such a port, and with `kafka_lines` Kafka's own lines.
+    When clients can connect, prints `ready PLAINTEXT://host:port`, a line for each listener by its name of each of
+    `broker_count` brokers, to stdout and to `ready_file`, then `admin http://host:port` if there is such a port, and
+    with `kafka_lines` Kafka's own lines.
     With `frozen` the broker ends no transaction, expires, deletes and compacts nothing, until it thaws.
     `ready_file` is removed first at a start, and when clients cannot connect any more. Returns 0 after a clean stop.
     Returns 1 when the directory or a port is not available, or when the storage failed, which ends the broker unless
@@ -252,7 +258,8 @@ def run(
     return_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(Server(config, truncate_damaged, admin, parts, frozen), ready_file, kafka_lines))
+            server = Server(config, truncate_damaged, admin, parts, frozen, broker_count)
+            return runner.run(_serve(server, ready_file, kafka_lines))
     except (LogDirectoryError, OSError) as error:
         log.error("%s", error)
         return 1

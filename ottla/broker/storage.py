@@ -29,9 +29,17 @@ class Storage:
     """The persistent state of a broker: its logs and, once it is open, its cluster and the effective configuration."""
 
     def __init__(
-        self, config: Config, clock: Clock, disk: Disk, turns: Turns, truncate_damaged: frozenset[str] = frozenset()
+        self,
+        config: Config,
+        clock: Clock,
+        disk: Disk,
+        turns: Turns,
+        truncate_damaged: frozenset[str] = frozenset(),
+        broker_count: int = 1,
     ) -> None:
+        """Create the storage; `open` reads it. `broker_count` brokers share it."""
         self.config = config
+        self._broker_count = broker_count
         self.in_force = ConfigInForce(config)
         disk.charge = turns.charge
         self.logs = LogManager(disk, clock, turns, config, truncate_damaged)
@@ -67,6 +75,8 @@ class Storage:
             config.transaction_version,
             _metadata_settings(config),
             lambda: (user_record(user, self._disk.random_id) for user in parse_scram_users(config.add_scram)),
+            self._broker_count,
+            config.default_replication_factor,
         )
         try:
             yield from cluster.open_steps()
@@ -129,9 +139,9 @@ def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[st
             log.warning("--truncate-damaged %s: there is no such partition", name)
 
 
-def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
-    """Return partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka
-    4.3.1)."""
+def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str], int]]:
+    """Return partition counts, forced configs and replication factors. Source: `TransactionStateManager`,
+    `GroupCoordinatorService` of Kafka 4.3.1."""
 
     def configs_for(codec: str, segment_bytes: int) -> dict[str, str]:
         return {"cleanup.policy": "compact", "compression.type": codec, "segment.bytes": str(segment_bytes)}
@@ -139,8 +149,16 @@ def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
     transactions = configs_for("uncompressed", config.transaction_state_log_segment_bytes)
     offsets = configs_for("producer", config.offsets_topic_segment_bytes)
     return {
-        TRANSACTION_STATE_TOPIC: (config.transaction_state_log_num_partitions, transactions),
-        CONSUMER_OFFSETS_TOPIC: (config.offsets_topic_num_partitions, offsets),
+        TRANSACTION_STATE_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            transactions,
+            config.transaction_state_log_replication_factor,
+        ),
+        CONSUMER_OFFSETS_TOPIC: (
+            config.offsets_topic_num_partitions,
+            offsets,
+            config.offsets_topic_replication_factor,
+        ),
     }
 
 

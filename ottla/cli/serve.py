@@ -7,10 +7,11 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla.broker.config.option import INT32_MAX
 from ottla.broker.loggers import parse_levels
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
@@ -23,10 +24,13 @@ from ottla.scan.log_directory import MOST_NAMED
 if TYPE_CHECKING:
     from ottla.admin.serving import BrokerAdmin
     from ottla.admin.settings import AdminSettings
+    from ottla.broker.config import Loaded
 
 _log = logging.getLogger(__name__)
 
 # Names that exist on a new file system or after a killed first start.
+MOST_BROKERS: Final = 9
+_MOST_PORT: Final = 65535
 _LEFT_IN_NEW = ("lost+found", ".lock")
 
 
@@ -131,6 +135,15 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     is_flag=True,
     help="End no transaction, expire, delete and compact nothing, until `ottla ctl thaw`: for a copy of `ottla pull`.",
 )
+@click.option(
+    "--brokers",
+    "broker_count",
+    metavar="N",
+    type=click.IntRange(1, MOST_BROKERS),
+    envvar="OTTLA_BROKERS",
+    help="Present this process as N brokers over one log, on consecutive ports: a test bench.  [env: OTTLA_BROKERS; "
+    "default: 1]",
+)
 def serve(
     properties: str | None,
     data_dir: str | None,
@@ -148,6 +161,7 @@ def serve(
     truncate_damaged: frozenset[str],
     format_data_dir: bool,
     as_pulled: bool,
+    broker_count: int | None,
 ) -> None:
     """Run the broker.
 
@@ -162,6 +176,8 @@ def serve(
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
     if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):
+        fail(IMPOSSIBLE_VALUE, reason)
+    if reason := _refuse_brokers(loaded, broker_count):
         fail(IMPOSSIBLE_VALUE, reason)
     admin = admin_or_exit(admin_listen, admin_token_file)
     parts = None
@@ -198,8 +214,35 @@ def serve(
             admin=None if admin is None else _build_admin(admin),
             parts=parts,
             frozen=as_pulled,
+            broker_count=broker_count or 1,
         )
     )
+
+
+def _refuse_brokers(loaded: "Loaded", broker_count: int | None) -> str:
+    """Return the reason why so many brokers cannot have consecutive ids and ports; empty if they can."""
+    config = loaded.config
+    if broker_count is None:
+        if loaded.voters <= 1:
+            return ""
+        return (
+            f"controller.quorum.voters names {loaded.voters} nodes, and each Ottla is a cluster of its own: run one in "
+            f"place of them with --brokers {min(loaded.voters, MOST_BROKERS)}, or with --brokers 1"
+        )
+    if config.node_id > INT32_MAX - broker_count + 1:
+        return f"--brokers {broker_count}: node.id={config.node_id} leaves no ids for them: use a smaller one"
+    taken: dict[int, str] = {}
+    for listener in config.listeners:
+        for port in range(listener.port, listener.port + broker_count) if listener.port else ():
+            if port in taken:
+                return (
+                    f"--brokers {broker_count}: listeners {taken[port]} and {listener.name} both need port {port}: "
+                    f"each listener needs {broker_count} consecutive ports"
+                )
+            if port > _MOST_PORT:
+                return f"--brokers {broker_count}: listener {listener} has no {broker_count} ports: use a smaller one"
+            taken[port] = listener.name
+    return ""
 
 
 def _warn_of_copy(directory: str, as_pulled: bool) -> None:

@@ -205,9 +205,10 @@ def test_a_topic_exists_when_it_is_on_the_device(flushing):
 TOO_FEW = "Replication factor must be larger than 0, or -1 to use the default value."
 TOO_MANY = (
     "Unable to replicate the partition {0} time(s): The target replication factor of {0} cannot be reached because "
-    "only 1 broker(s) are registered. Ottla is one broker: use a replication factor of 1, or -1."
+    "only 1 broker(s) are registered. Ottla is one broker: use a replication factor of at most 1, or "
+    "-1, or more brokers (`ottla serve --brokers`)."
 )
-ASSIGNED = "The manual partition assignment includes {}. Ottla is one broker: assign each partition to broker 1 alone."
+ASSIGNED = "The manual partition assignment includes {}. Ottla is one broker: assign each partition to 1."
 UNPLACED = [
     *[({"factor": factor}, E.INVALID_REPLICATION_FACTOR, TOO_FEW) for factor in (0, -2, -32_768)],
     *[({"factor": factor}, E.INVALID_REPLICATION_FACTOR, TOO_MANY.format(factor)) for factor in (2, 3, 32_767)],

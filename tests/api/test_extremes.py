@@ -153,7 +153,7 @@ class Played:
         schedule = Schedule()
         self.life = lives.Life(disk, schedule, flushing=False)
         create_topic(self.life.assembly.broker.cluster, "t", 1)
-        self.dispatcher: Dispatcher = self.life.assembly.dispatcher
+        self.dispatcher: Dispatcher = self.life.assembly.dispatchers[0]
         self.ask(K.FIND_COORDINATOR, 0, {"key": "g"})
         self.ask(K.INIT_PRODUCER_ID, 0, BODIES[K.INIT_PRODUCER_ID])
 

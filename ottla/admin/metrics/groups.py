@@ -43,7 +43,7 @@ class Groups:
     async def collect(self, broker: Broker) -> None:
         """Find the groups; none until all are loaded."""
         turns = broker.turns
-        _, groups = broker.groups.list_groups()
+        groups = broker.list_groups()
         turns.charge(len(groups) * LOOKUP_US)
         for metadata in groups:
             await turns.spend(ROW_US)
@@ -87,8 +87,9 @@ class Groups:
         await page.write(f.COUNT_BY_PROTOCOL, ((labels(protocol=name), count) for name, count in by_protocol.items()))
         by_state = ((labels(state=each.value), self._consumer_states[each.value]) for each in ConsumerGroupState)
         await page.write(f.CONSUMER_GROUP_COUNT, by_state)
-        await page.write_one(f.CLASSIC_REBALANCES, broker.groups.completed_rebalances)
-        await page.write_one(f.CONSUMER_REBALANCES, broker.groups.consumer_groups.rebalances)
+        await page.write_one(f.CLASSIC_REBALANCES, sum(each.groups.completed_rebalances for each in broker.brokers))
+        consumer_groups = [each.groups.consumer_groups for each in broker.brokers]
+        await page.write_one(f.CONSUMER_REBALANCES, sum(each.rebalances for each in consumer_groups))
         await page.write(f.GROUP_MEMBERS, self._members)
         await self._each(page, f.GROUP_OFFSET, lambda offset: offset.committed)
         await self._each(page, f.GROUP_LAG, lambda offset: offset.lag)

@@ -30,9 +30,9 @@ async def write_broker(page: Exposition, broker: Broker, partitions: Partitions,
     cluster = broker.cluster
     count = sum(topic.partition_count for topic in cluster.topics.values())
     broker.turns.charge(len(cluster.topics) * LOOKUP_US)
-    await page.write_one(f.BROKERS, 1)
-    addresses = {f"{endpoint.host}:{endpoint.port}": None for endpoint in broker.endpoints.values()}
-    await page.write(f.BROKER_INFO, ((labels(id=cluster.node_id, address=address), 1) for address in addresses))
+    await page.write_one(f.BROKERS, len(broker.brokers))
+    places = {(at.node_id, f"{at.host}:{at.port}"): 1 for each in broker.brokers for at in each.endpoints.values()}
+    await page.write(f.BROKER_INFO, ((labels(id=node, address=at), one) for (node, at), one in places.items()))
     await page.write(f.BUILD, ((labels(version=__version__, cluster_id=broker.logs.properties.cluster_id), 1),))
     for family in (f.LEADER_COUNT, f.PARTITION_COUNT, f.GLOBAL_PARTITION_COUNT):
         await page.write_one(family, count)
@@ -118,7 +118,7 @@ async def _open_transactions(broker: Broker) -> tuple[int, dict[str, int], int]:
     oldest_ms = 0 if began_ms is None else max(0, broker.clock.now_ms() - began_ms)
     ids = ongoing = 0
     prepared = dict.fromkeys(sorted(PREPARED), 0)
-    for shard in broker.transactions.shards():
+    for shard in broker.transaction_shards():
         await turns.spend(LOOKUP_US)
         ids += len(shard.states)
         ongoing += len(shard.open)

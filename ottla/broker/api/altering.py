@@ -108,7 +108,7 @@ def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
     if resource.problem:
         return ApiError(invalid, resource.problem)
     if resource.kind == BROKER_RESOURCE:
-        return _refuse_broker(broker.cluster.node_id, resource.name)
+        return _refuse_broker(broker, resource.name)
     if resource.kind not in _NEEDS:
         return ApiError(invalid, f"Unknown resource type {resource.kind}")
     return None
@@ -126,11 +126,14 @@ def _refuse_kind(resource: Resource) -> ApiError | None:
     return None
 
 
-def _refuse_broker(node_id: int, name: str) -> ApiError | None:
+def _refuse_broker(broker: Broker, name: str) -> ApiError | None:
+    node_id = broker.cluster.node_id
     if name and not name.removeprefix("-").isdecimal():
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if name and int(name) != node_id:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+    if name and len(broker.brokers) > 1:
+        return ApiError(ErrorCode.INVALID_REQUEST, "The brokers are one process: change the cluster's default instead")
     return None
 
 

@@ -1,9 +1,12 @@
 """The argument and the results of a handler. pure"""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import InitVar, dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.events import Events
 from ottla.broker.log.long_work import LongWork
@@ -21,17 +24,22 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
 from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NodeEndpoint
+from ottla.protocol.values import TransactionMarker
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata import Cluster
     from ottla.broker.config import Config
     from ottla.broker.group.coordinator import GroupCoordinator
+    from ottla.broker.group.shard import GroupMetadata
     from ottla.broker.log.log_manager import LogManager
+    from ottla.broker.log.partition import Partition
     from ottla.broker.outbox import Part
     from ottla.broker.ports.clock import Clock
     from ottla.broker.turns import Turns
     from ottla.broker.txn.coordinator import TransactionCoordinator
+    from ottla.broker.txn.shard import Shard
 
 
 def _no_problem(config: "Config") -> str:
@@ -44,7 +52,11 @@ def _ignore_denial(request: "Request", need: Need, name: str) -> None:
 
 @dataclass(slots=True)
 class Broker:
-    """The domain objects that handlers call. `assembly.py` builds it."""
+    """The domain objects that handlers call. `assembly.py` builds it.
+
+    Several brokers of one process share all but `cluster`, `transactions`, `groups` and `endpoints`. A further object,
+    which no handler gets, has the whole cluster: admin port, health and tests ask it, and it asks `brokers`.
+    """
 
     config: "Config"
     clock: "Clock"
@@ -79,11 +91,69 @@ class Broker:
     quotas: QuotaManagers = field(init=False)
     thaw: "Callable[[], bool]" = field(init=False, default=lambda: False)
     """Ends the frozen state of `ottla serve --as-pulled`. Returns False if the broker is not frozen."""
+    brokers: "Sequence[Broker]" = field(init=False, default=())
+    """All brokers of this process in the order of their ids."""
 
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
+        self.brokers = (self,)
         self.memory = Memory(self.turns, memory_bytes)
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
+
+    def divide(self, parts: "Sequence[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]") -> None:
+        """Make a broker of each of these views and coordinators. They share all that this one has now."""
+        brokers = tuple(copy(self) for _ in parts)
+        for broker, (cluster, transactions, groups) in zip(brokers, parts, strict=True):
+            broker.cluster, broker.transactions, broker.groups = cluster, transactions, groups
+            broker.brokers = brokers
+            broker.endpoints = {
+                name: endpoint._replace(node_id=cluster.node_id) for name, endpoint in self.endpoints.items()
+            }
+        self.brokers = brokers
+
+    def transaction_shards(self) -> "Iterator[Shard]":
+        """Return the partitions of transactional ids that are replayed, of all brokers."""
+        return chain.from_iterable(each.transactions.shards() for each in self.brokers)
+
+    def list_groups(self) -> "list[GroupMetadata]":
+        """Return the groups of all brokers; none of a broker that is still loading them."""
+        return [group for each in self.brokers for group in each.groups.list_groups()[1]]
+
+    @property
+    def remaining_to_load(self) -> int:
+        """The number of partitions whose transactional ids or groups are still being loaded."""
+        return sum(each.groups.remaining_to_load + each.transactions.remaining_to_load for each in self.brokers)
+
+    def count_open(self) -> int:
+        """Return the number of open transactions of all brokers."""
+        return sum(each.transactions.count_open() for each in self.brokers)
+
+    def endpoints_of(self, listener_name: str) -> list[NodeEndpoint]:
+        """Return the advertised endpoints of all brokers on this listener; none if it is not advertised."""
+        found = (each.endpoints.get(listener_name) for each in self.brokers)
+        return [endpoint for endpoint in found if endpoint is not None]
+
+    def coordinator_of(self, transactional_id: str) -> "Broker":
+        """Return the broker that coordinates a transactional id."""
+        if len(self.brokers) == 1:
+            return self
+        states = self.transactions.states
+        return self._leader_of(states.topic, states.partition_for(transactional_id))
+
+    def group_coordinator_of(self, group_id: str) -> "Broker":
+        """Return the broker that coordinates a group."""
+        if len(self.brokers) == 1:
+            return self
+        return self._leader_of(CONSUMER_OFFSETS_TOPIC, self.groups.offsets.partition_for(group_id))
+
+    def complete_group_transaction(self, partition: "Partition", marker: TransactionMarker) -> ErrorCode:
+        """Append a marker to an offsets partition, at the coordinator of its groups."""
+        leader = self if len(self.brokers) == 1 else self._leader_of(partition.topic, partition.index)
+        return leader.groups.complete_transaction(partition, marker)
+
+    def _leader_of(self, topic: str, index: int) -> "Broker":
+        leader, _ = self.cluster.leader_of(topic, index)
+        return self.brokers[leader - self.brokers[0].cluster.node_id]
 
     def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
         """Return whether the client has this right to the resource of this name. The check is charged."""
@@ -99,8 +169,10 @@ class Broker:
 
     def watch(self) -> Events:
         """Keep the event history from now on."""
-        self.events = self.transactions.states.events = Events(self.clock.now_ms, self.transactions.count_open)
-        return self.events
+        events = Events(self.clock.now_ms, self.count_open)
+        for each in (self, *self.brokers):
+            each.events = each.transactions.states.events = events
+        return events
 
 
 class Request:

@@ -1,8 +1,8 @@
 """CreatePartitions 0-3: add partitions to existing topics. free
 
-Version notes: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599). A new partition has this broker as its
-one replica, also where a client assigns it. The internal topics keep their number of partitions, because it determines
-the partition of each id or group.
+Version notes: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599). A new partition has as many replicas as
+partition 0, also where a client assigns them. The internal topics keep their number of partitions, because it
+determines the partition of each id or group.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.create_topics import replicas_problem
+from ottla.broker.api.create_topics import assignment_problem
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.image import TopicImage
@@ -63,18 +63,18 @@ class _Adding:
         cluster, turns = self._broker.cluster, self._broker.turns
         for item in accepted:
             topic = cluster.topics.get(item.name)
-            refused = _refuse(cluster.node_id, topic, item, self._left)
+            refused = _refuse(cluster.own_ids, topic, item, self._left)
             if refused is None and topic is not None and self._quota is not None:
                 refused = None if self._quota.takes(item.count - topic.partition_count) else QUOTA_EXCEEDED
             self._outcomes[item.name] = refused
             if topic is not None and refused is None:
                 self._left -= item.count - topic.partition_count
                 if not self._validate_only:
-                    await cluster.controller.add_partitions(topic, item.count)
+                    await cluster.controller.add_partitions(topic, item.count, _list_assigned(item))
             await turns.spend(CHANGE_US)
 
 
-def _refuse(node_id: int, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
+def _refuse(brokers: range, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
     """Return the reason why partitions cannot be added, or None. Source:
     `ReplicationControlManager.createPartitions`."""
     if topic is None:
@@ -91,7 +91,7 @@ def _refuse(node_id: int, topic: TopicImage | None, item: Any, left: int) -> Api
             "increase.",
         )
     if item.assignments is not None:
-        problem = _assignment_problem(node_id, added, [row.broker_ids for row in item.assignments])
+        problem = _assignment_problem(brokers, topic.replication_factor, added, _list_assigned(item))
         if problem:
             return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if added > left:
@@ -99,11 +99,16 @@ def _refuse(node_id: int, topic: TopicImage | None, item: Any, left: int) -> Api
     return None
 
 
-def _assignment_problem(node_id: int, added: int, assignments: Sequence[Sequence[int]]) -> str:
+def _list_assigned(item: Any) -> list[tuple[int, ...]]:
+    """Return the replicas of each new partition; none if the request does not assign them."""
+    return [tuple(row.broker_ids) for row in item.assignments or ()]
+
+
+def _assignment_problem(brokers: range, factor: int, added: int, assignments: Sequence[Sequence[int]]) -> str:
     if len(assignments) != added:
         found = f"only {len(assignments)} assignment(s) were specified."
         return f"Attempted to add {added} additional partition(s), but {found}"
-    return next(filter(None, (replicas_problem(node_id, replicas) for replicas in assignments)), "")
+    return assignment_problem(brokers, factor, assignments)
 
 
 API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (ALTER_TOPIC,))

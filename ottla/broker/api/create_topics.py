@@ -1,7 +1,7 @@
 """CreateTopics 2-7: names, partition counts, configs. free
 
 Partition count and replication factor -1 are the broker's defaults, in every version as in Kafka, although the protocol
-has them from version 4 on. The replication factor is -1 or 1: there is one broker.
+has them from version 4 on. The replication factor is at most the number of brokers (`ottla serve --brokers`).
 
 Version notes: 5 is flexible and returns the configs in force to clients that may describe them; others get
 TOPIC_AUTHORIZATION_FAILED in their place; 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 returns the topic id.
@@ -36,7 +36,6 @@ _DESCRIBE_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.T
 _REFUSED = ApiError(CREATE_TOPIC.error, "Authorization failed.")
 _EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
-_ONE_BROKER: Final = "Ottla is one broker: use a replication factor of 1, or -1."
 _DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
@@ -110,7 +109,9 @@ async def _create(
             outcomes[topic.name] = b""
         else:
             count = _partition_count(broker, topic)
-            outcomes[topic.name] = await broker.cluster.controller.create_topic(topic.name, count, _own(topic))
+            outcomes[topic.name] = await broker.cluster.controller.create_topic(
+                topic.name, count, _own(topic), _factor(broker, topic), _list_assigned(topic)
+            )
         await broker.turns.spend(CHANGE_US)
 
 
@@ -135,13 +136,13 @@ def _refuse(broker: Broker, topic: Any) -> ApiError | None:
     message = topic_config_problem(_configs(topic))
     if message:
         return ApiError(ErrorCode.INVALID_CONFIG, message)
-    return _refuse_assignment(broker, topic) if topic.assignments else _refuse_counts(topic)
+    return _refuse_assignment(broker, topic) if topic.assignments else _refuse_counts(broker, topic)
 
 
-def _refuse_counts(topic: Any) -> ApiError | None:
+def _refuse_counts(broker: Broker, topic: Any) -> ApiError | None:
     """Return the reason why the counts are invalid, or None. Source: `ReplicationControlManager.createTopic`,
     `StripedReplicaPlacer`."""
-    factor = topic.replication_factor
+    factor, brokers = topic.replication_factor, len(broker.cluster.own_ids)
     if factor < -1 or factor == 0:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -149,11 +150,12 @@ def _refuse_counts(topic: Any) -> ApiError | None:
         )
     if topic.num_partitions < -1 or topic.num_partitions == 0:
         return ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-    if factor > 1:
+    if factor > brokers:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
-            f"reached because only 1 broker(s) are registered. {_ONE_BROKER}",
+            f"reached because only {brokers} broker(s) are registered. {_count(brokers)}: use a replication factor of "
+            f"at most {brokers}, or -1, or more brokers (`ottla serve --brokers`).",
         )
     return None
 
@@ -167,26 +169,43 @@ def _refuse_assignment(broker: Broker, topic: Any) -> ApiError | None:
     indexes = sorted(row.partition_index for row in topic.assignments)
     if indexes != list(range(len(indexes))):
         return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
-    problems = (replicas_problem(broker.cluster.node_id, row.broker_ids) for row in topic.assignments)
-    problem = next(filter(None, problems), "")
+    assigned = _list_assigned(topic)
+    problem = assignment_problem(broker.cluster.own_ids, len(assigned[0]), assigned)
     return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem) if problem else None
 
 
-def replicas_problem(node_id: int, replicas: Sequence[int]) -> str:
+def assignment_problem(brokers: range, factor: int, assigned: Sequence[Sequence[int]]) -> str:
+    """Return the reason why partitions of a topic with `factor` replicas cannot have these; empty if they can."""
+    for replicas in assigned:
+        if problem := _replicas_problem(brokers, replicas):
+            return problem
+        if len(replicas) != factor:
+            return (
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "
+                f"not consistent with previous partitions, which have {factor} replica(s)."
+            )
+    return ""
+
+
+def _replicas_problem(brokers: range, replicas: Sequence[int]) -> str:
     """Return the reason why a partition cannot have these replicas; empty if it can.
 
     Source: `ReplicationControlManager.validateManualPartitionAssignment`.
     """
     if not replicas:
         problem = "an empty replica list."
-    elif (unknown := next((replica for replica in sorted(replicas) if replica != node_id), None)) is not None:
+    elif (unknown := next((replica for replica in sorted(replicas) if replica not in brokers), None)) is not None:
         problem = f"broker {unknown}, but no such broker is registered."
-    elif len(replicas) > 1:
-        problem = f"the broker {node_id} more than once."
+    elif (twice := next((each for each in sorted(replicas) if replicas.count(each) > 1), None)) is not None:
+        problem = f"the broker {twice} more than once."
     else:
         return ""
-    advice = f"Ottla is one broker: assign each partition to broker {node_id} alone."
-    return f"The manual partition assignment includes {problem} {advice}"
+    ids = ", ".join(map(str, brokers))
+    return f"The manual partition assignment includes {problem} {_count(len(brokers))}: assign each partition to {ids}."
+
+
+def _count(brokers: int) -> str:
+    return "Ottla is one broker" if brokers == 1 else f"Ottla is {brokers} brokers"
 
 
 def _partition_count(broker: Broker, topic: Any) -> int:
@@ -194,6 +213,19 @@ def _partition_count(broker: Broker, topic: Any) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return broker.cluster.default_partitions if topic.num_partitions == -1 else max(0, int(topic.num_partitions))
+
+
+def _factor(broker: Broker, topic: Any) -> int:
+    """Return the replication factor of a topic whose request is valid."""
+    if topic.assignments:
+        return len(_list_assigned(topic)[0])
+    return broker.cluster.default_factor if topic.replication_factor == -1 else int(topic.replication_factor)
+
+
+def _list_assigned(topic: Any) -> list[tuple[int, ...]]:
+    """Return the replicas of each partition by its number; none if the request does not assign them."""
+    rows = sorted(topic.assignments or (), key=lambda row: row.partition_index)
+    return [tuple(row.broker_ids) for row in rows]
 
 
 def _configs(topic: Any) -> dict[str, str | None]:
@@ -220,7 +252,7 @@ async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: A
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=_partition_count(broker, topic),
-        replication_factor=1,
+        replication_factor=_factor(broker, topic),
         configs=[(entry.name, entry.value, entry.read_only, entry.source, False) for entry in entries],
     )
 

@@ -42,7 +42,7 @@ async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[
     """Return (error, new log start offset). Source: `Partition.deleteRecordsOnLeader`."""
     partition = await broker.cluster.get_or_open(topic, index)
     if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LOW_WATERMARK
+        return broker.cluster.absence(topic, index), NO_LOW_WATERMARK
     if topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, NO_LOW_WATERMARK
     if partition.offline is not None:

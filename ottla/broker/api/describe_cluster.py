@@ -1,7 +1,7 @@
-"""DescribeCluster 0-1: this broker is the cluster. free
+"""DescribeCluster 0-1: the brokers of the cluster. free
 
 Version notes: 1 adds the endpoint type: 1 brokers; 2 controllers, MISMATCHED_ENDPOINT_TYPE here; anything else
-UNSUPPORTED_ENDPOINT_TYPE. Every client gets the broker's address. Clients with DESCRIBE on the cluster get its
+UNSUPPORTED_ENDPOINT_TYPE. Every client gets the brokers' addresses. Clients with DESCRIBE on the cluster get its
 authorized operations, others 0 (`AuthHelper.computeDescribeClusterResponse`).
 """
 
@@ -19,7 +19,7 @@ CONTROLLERS = 2
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Describe the one broker."""
+    """Describe the brokers."""
     if request.api_version >= 1 and request.body.endpoint_type != BROKERS:
         mismatch = request.body.endpoint_type == CONTROLLERS
         return encode_reply(
@@ -28,13 +28,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
             error_message="Only brokers can be described: this is not a controller listener",
             endpoint_type=request.body.endpoint_type,
         )
-    endpoint = broker.endpoints.get(request.session.listener_name)
+    endpoints = broker.endpoints_of(request.session.listener_name)
     return encode_reply(
         request,
         endpoint_type=BROKERS,
         cluster_id=broker.logs.properties.cluster_id,
-        controller_id=broker.cluster.node_id,
-        brokers=[] if endpoint is None else [(*endpoint, False)],
+        controller_id=broker.brokers[0].cluster.node_id,
+        brokers=[(*endpoint, False) for endpoint in endpoints],
         authorized_operations=_operations(broker, request),
     )
 

@@ -38,7 +38,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _add_producer(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name: str, index: int) -> None:
     partition = await broker.cluster.get_or_open(name, index)
     if partition is None:
-        await partitions.add(index, *_why_absent(broker, name))
+        await partitions.add(index, *_why_absent(broker, name, index))
         return
     if partition.offline is not None:
         await partitions.add(index, ErrorCode.KAFKA_STORAGE_ERROR, partition.offline)
@@ -56,12 +56,12 @@ async def _add_producer(broker: Broker, reply: ReplyBuilder, partitions: ReplyRo
     await partitions.add(index, ErrorCode.NONE, None, rows)
 
 
-def _why_absent(broker: Broker, name: str) -> tuple[ErrorCode, str | None]:
+def _why_absent(broker: Broker, name: str, index: int) -> tuple[ErrorCode, str | None]:
     problem = detect_invalid_topic(name)
     if problem is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
     message = None if name in broker.cluster.topics else "This server does not host this topic-partition."
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message
+    return broker.cluster.absence(name, index), message
 
 
 API: Final = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, (READ_TOPIC,))

@@ -1,7 +1,8 @@
 """Fetch 4-12: bytes of the log as they are, up to the high watermark or the last stable offset. free
 
 Version notes: 4 isolation level, last stable offset and aborted list; 5 log start offset; 7 sessions (answered as "no
-session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack; 12 flexible. Topic ids (13) are not served.
+session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack, and any replica answers (KIP-392); 12
+flexible. Topic ids (13) are not served.
 
 A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark, a last stable
 offset or a log start offset moves, or when `max_wait_ms` has passed. An offset below the log start is out of range. An
@@ -39,6 +40,7 @@ READ_COMMITTED = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 FULL_FETCH_EPOCHS = (-1, 0)
+FIRST_VERSION_FROM_FOLLOWERS = 11
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
 """The rows between two checks of the turn budget; a request with fewer rows continues although it is spent."""
@@ -125,8 +127,10 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
     index, offset = row.partition, row.fetch_offset  # type: ignore[attr-defined]
     max_bytes = row.partition_max_bytes  # type: ignore[attr-defined]
     partition = broker.cluster.partition(topic, index)
+    if partition is None and version >= FIRST_VERSION_FROM_FOLLOWERS:
+        partition = broker.cluster.replica(topic, index)
     if partition is None:
-        return FetchPartitionStatus(offset, max_bytes, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FetchPartitionStatus(offset, max_bytes, None, broker.cluster.absence(topic, index))
     error = NO_ERROR
     if version >= 9:
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""FindCoordinator 0-6: this broker coordinates every group and every transactional id. free
+"""FindCoordinator 0-6: the leader of the partition that holds a group or a transactional id. free
 
 Version notes: 1 adds the key type; 3 is flexible; 4 asks for several keys; 6 adds share groups (key type 2), which are
 not served: INVALID_REQUEST, as for every unknown type. The internal topic of a coordinator is created at the first
@@ -27,18 +27,22 @@ async def handle(broker: Broker, request: Request) -> Reply:
     keys = dict.fromkeys(body.coordinator_keys if version >= FIRST_VERSION_WITH_KEYS else (body.key,))
     topic, need = _OF_TYPE.get(body.key_type if version >= 1 else 0, ("", None))
     refused = await find_denials(broker, request, need, keys) if need is not None else ()
-    place = await _place(broker, request, topic) if len(refused) < len(keys) else {}
+    unserved = await _refuse(broker, request, topic) if len(refused) < len(keys) else {}
     if version < FIRST_VERSION_WITH_KEYS:
-        return encode_reply(request, **(_nowhere(need.error, MESSAGES[need.error]) if need and refused else place))
+        if need is not None and refused:
+            return encode_reply(request, **_nowhere(need.error, MESSAGES[need.error]))
+        return encode_reply(request, **(unserved or _place(broker, request, topic, body.key)))
     reply = ReplyBuilder(broker, request)
     coordinators = reply.rows("coordinators")
     for key in keys:
-        await coordinators.add(key=key, **(_nowhere(need.error, "") if need and key in refused else place))
+        is_denied = need is not None and key in refused
+        denied = _nowhere(need.error, "") if need is not None and is_denied else {}
+        await coordinators.add(key=key, **(denied or unserved or _place(broker, request, topic, key)))
     return reply.finish(coordinators=coordinators)
 
 
-async def _place(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
-    """Return the address of the coordinator whose state is in `topic`."""
+async def _refuse(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
+    """Return the answer for every key if no coordinator can be named; else create the internal topic."""
     version, key_type = request.api_version, request.body.key_type
     if not topic:
         if key_type == SHARE and version >= FIRST_VERSION_WITH_SHARE and not broker.may(request, CLUSTER_ACTION):
@@ -48,10 +52,16 @@ async def _place(broker: Broker, request: Request, topic: str) -> dict[str, Any]
         await broker.cluster.ensure_internal_topic(topic)
     except OSError as failed:
         return _nowhere(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failed))
-    endpoint = broker.endpoints.get(request.session.listener_name)
+    return {}
+
+
+def _place(broker: Broker, request: Request, topic: str, key: str) -> dict[str, Any]:
+    """Return the address of the coordinator of a key whose state is in `topic`."""
+    coordinator = broker.coordinator_of(key) if topic == TRANSACTION_STATE_TOPIC else broker.group_coordinator_of(key)
+    endpoint = coordinator.endpoints.get(request.session.listener_name)
     if endpoint is None:
         return _nowhere(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This listener is not advertised")
-    message = None if version < FIRST_VERSION_WITH_KEYS else ""
+    message = None if request.api_version < FIRST_VERSION_WITH_KEYS else ""
     return dict(zip(_PLACE, (*endpoint[:3], ErrorCode.NONE, message), strict=True))
 
 

@@ -80,7 +80,7 @@ async def _find(broker: Broker, version: int, topic: str, row: Any, isolation: F
     await broker.turns.yield_if_due()  # accessing a partition may open it
     partition = await broker.cluster.get_or_open(topic, row.partition_index)
     if partition is None:
-        return Found(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Found(broker.cluster.absence(topic, row.partition_index))
     if partition.offline is not None:
         return Found(ErrorCode.KAFKA_STORAGE_ERROR)
     if version >= 4:

@@ -1,4 +1,4 @@
-"""Metadata 0-12: this broker, the topics, the leader of each partition. free
+"""Metadata 0-12: the brokers, the topics, the leader of each partition. free
 
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
 flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations, those of the cluster up to 10. A
@@ -29,7 +29,7 @@ from ottla.broker.api.authorization import (
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
+from ottla.broker.cluster.image import INTERNAL_TOPICS, PartitionRegistration, TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.api_keys import ApiKey
@@ -69,7 +69,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return answer.reply.finish(
         brokers=answer.brokers,
         cluster_id=broker.logs.properties.cluster_id,
-        controller_id=broker.cluster.node_id,
+        controller_id=broker.brokers[0].cluster.node_id,
         topics=answer.topics,
         authorized_operations=of_cluster,
     )
@@ -85,20 +85,13 @@ def _names(broker: Broker, requested: Iterable[_NameOrId]) -> Iterator[str]:
 
 
 class _Placed(NamedTuple):
-    """The leader and the replicas of partitions of the one broker."""
+    """The error, the leader and the replicas of partitions."""
 
     error: ErrorCode
     leader: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
     offline: tuple[int, ...]
-
-
-def _place_for_hidden_listener(here: tuple[int, ...], version: int) -> _Placed:
-    """Return the placement for clients on a listener that is not advertised."""
-    error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
-    replicas = here if version else ()
-    return _Placed(error, NO_LEADER, replicas, replicas, here)
 
 
 class _Answer:
@@ -111,16 +104,10 @@ class _Answer:
         self.topics = self.reply.rows("topics")
         self._request = request
         self._operations_too = version >= 8 and request.body.include_topic_authorized_operations
-        endpoint = broker.endpoints.get(request.session.listener_name)
-        self.brokers = [] if endpoint is None else [endpoint]
-        here = (broker.cluster.node_id,)
+        self.brokers = broker.endpoints_of(request.session.listener_name)
         self.hidden: Collection[str] = ()
         """The names of topics that the client may not see."""
-        is_reached = endpoint is not None
-        self._placed = (
-            _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _place_for_hidden_listener(here, version)
-        )
-        self._offline = _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, here, (), here)
+        self._placed: dict[int, _Placed] = {}  # by the id of the registration, which partitions share
 
     async def add_by_name_or_id(
         self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]
@@ -154,6 +141,16 @@ class _Answer:
             return operations.NOT_REQUESTED
         return operations.of_topic(self._broker, self._request, name)
 
+    def _place(self, place: PartitionRegistration) -> _Placed:
+        """Return the leader and the replicas, of which this process has all that are brokers of it."""
+        cluster = self._broker.cluster
+        replicas = tuple(replica for replica in place.replicas if replica in cluster.own_ids) or (cluster.node_id,)
+        if not self.brokers:  # the listener of the client is not advertised
+            error = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+            known = replicas if self._version else ()
+            return _Placed(error, NO_LEADER, known, known, replicas)
+        return _Placed(ErrorCode.NONE, place.leader, replicas, replicas, ())
+
     async def add(self, topic: TopicImage) -> None:
         """Add a topic with its partitions."""
         partitions = self.reply.rows("topics", "partitions")
@@ -162,7 +159,13 @@ class _Answer:
         for index, epoch in enumerate(topic.leader_epochs):
             partition = opened[index] if index < len(opened) else None
             is_offline = all_offline or (partition is not None and partition.offline is not None)
-            error, leader, replicas, in_sync, offline = self._offline if is_offline else self._placed
+            registration = topic.registrations[index]
+            placed = self._placed.get(id(registration))
+            if placed is None:
+                placed = self._placed[id(registration)] = self._place(registration)
+            if is_offline:
+                placed = _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, placed.replicas, (), placed.replicas)
+            error, leader, replicas, in_sync, offline = placed
             await partitions.add(error, index, leader, epoch, replicas, in_sync, offline)
         await self.topics.add(
             ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, partitions, self._operations(topic.name)
@@ -200,7 +203,7 @@ async def _create(
             elif quota is not None and not quota.takes(cluster.default_partitions):
                 refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client retries
             else:
-                await cluster.controller.create_topic(name, cluster.default_partitions, {})
+                await cluster.controller.create_topic(name, cluster.default_partitions, {}, cluster.default_factor)
         await broker.turns.spend(CHANGE_US)
 
 

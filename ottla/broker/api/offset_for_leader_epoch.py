@@ -40,7 +40,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[int, int]]:
     partition = await broker.cluster.get_or_open(topic, row.partition)
     if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNDEFINED
+        return broker.cluster.absence(topic, row.partition), UNDEFINED
     if partition.offline is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR, UNDEFINED
     error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)

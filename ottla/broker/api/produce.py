@@ -28,6 +28,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.requests.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, TopicPartition
 
@@ -58,6 +59,7 @@ _BAD_INPUT = frozenset(
         ErrorCode.INVALID_RECORD,
     )
 )
+FIRST_VERSION_WITH_LEADERS = 10
 _WHY_UNVERIFIED = {
     ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
     ErrorCode.NOT_ENOUGH_REPLICAS: "The coordinator does not know yet whether the partition belongs to the transaction",
@@ -226,7 +228,12 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
     if len(few) < ROWS_AT_ONCE:
         failed = [row for row in few if row.error]
         if acks:
-            encoded = encode_produce_response(few, request.api_version, request.correlation_id)
+            endpoints: list[NodeEndpoint] = []
+            if failed and request.api_version >= FIRST_VERSION_WITH_LEADERS:
+                few = [_with_leader(broker, request, row, endpoints) for row in few]
+            encoded = encode_produce_response(
+                few, request.api_version, request.correlation_id, node_endpoints=endpoints
+            )
             return Encoded([encoded], row_errors=failed)
     else:
         reply, failed = ReplyBuilder(broker, request), []
@@ -241,6 +248,19 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
         if acks:
             return reply.finish(responses=topics)._replace(row_errors=failed)
     return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}", failed) if failed else NO_REPLY
+
+
+def _with_leader(
+    broker: Broker, request: Request, row: PartitionResponse, endpoints: list[NodeEndpoint]
+) -> PartitionResponse:
+    """Name the leader of a partition that another broker leads, and add its address once (KIP-951)."""
+    if row.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return row
+    leader, leader_epoch = broker.cluster.leader_of(row.topic, row.partition)
+    for endpoint in broker.endpoints_of(request.session.listener_name):
+        if endpoint.node_id == leader and endpoint not in endpoints:
+            endpoints.append(endpoint)
+    return row._replace(current_leader=(leader, leader_epoch))
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:

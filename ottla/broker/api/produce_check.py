@@ -121,7 +121,7 @@ def check_batch(
     elif topic in INTERNAL_TOPICS:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif partition is None:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = broker.cluster.absence(topic, index)
     elif by_id and partition.topic_id != topic_id:
         # The topic was deleted since the request began, and another one has its name.
         error = ErrorCode.UNKNOWN_TOPIC_ID

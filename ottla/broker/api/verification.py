@@ -1,7 +1,7 @@
 """Checks that a transactional write belongs to the open transaction, or adds it (KIP-890). free
 
 There are three generations of requests, by version: the first two must have added their partitions before and are
-verified; the third (transactions V2) adds them with the write itself. Broker and coordinator are one process here, so
+verified; the third (transactions V2) adds them with the write itself. The coordinator's broker is in this process, so
 no request is sent: the coordinator is called.
 
 Kafka returns a guard with each verification and requires it at the append, because a marker may be written between the
@@ -42,7 +42,9 @@ def verify(
 
     `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
     """
-    (error,) = broker.transactions.verify(transactional_id, producer_id, epoch, (place,))
+    (error,) = broker.coordinator_of(transactional_id).transactions.verify(
+        transactional_id, producer_id, epoch, (place,)
+    )
     if not error:
         return error
     if error is ErrorCode.PRODUCER_FENCED:
@@ -62,7 +64,8 @@ async def add(
     clock = broker.clock
     until_ms = clock.monotonic_ms() + retry_ms
     while True:
-        error = await broker.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
+        coordinator = broker.coordinator_of(transactional_id).transactions
+        error = await coordinator.add_partitions(transactional_id, producer_id, epoch, places, V2)
         if not error:
             return error
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS or clock.monotonic_ms() >= until_ms:

@@ -72,7 +72,9 @@ async def _flush(broker: Broker, results: Results) -> None:
 
 async def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
     partition = await broker.cluster.get_or_open(name, index)
-    if partition is None or partition.offline is not None:
+    if partition is None:
+        return broker.cluster.absence(name, index)
+    if partition.offline is not None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's answer when it cannot build such a marker

@@ -21,7 +21,7 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.protocol.checkpoints import parse_directory_name
-from ottla.protocol.internal_topics.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
+from ottla.protocol.internal_topics.metadata_records import MetadataRecord, ProducerIdsRecord
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
 log = logging.getLogger(__name__)
@@ -39,14 +39,14 @@ class Adoption:
         settings_of: Callable[[dict[str, str]], LogConfig],
         forced_configs: Mapping[str, Mapping[str, str]],
         node_id: int,
-        directories: Ids,
+        directory_id: bytes,
     ) -> None:
         self._store = store
         self._new_topic_id = new_topic_id
         self._settings_of = settings_of
         self._forced_configs = forced_configs
         self._node_id = node_id
-        self._directories = directories
+        self._directory_id = directory_id
         self._highest_producer_id = -1
 
     def records(self) -> list[MetadataRecord]:
@@ -97,7 +97,7 @@ class Adoption:
             epochs[index] = partition.log.epochs.latest_epoch + 1
             partition.lead(epochs[index])
             self._look_for_producers(partition)
-        return adopting_records(topic, topic_id, configs, epochs, self._node_id, self._directories)
+        return adopting_records(topic, topic_id, configs, epochs, self._node_id, self._directory_id)
 
     def _look_for_producers(self, partition: Partition) -> None:
         highest = max((producer.producer_id for producer in partition.producers()), default=-1)

@@ -16,7 +16,6 @@ from ottla.protocol.internal_topics.metadata_records import (
     NO_LEADER,
     TOPIC_RESOURCE,
     ConfigRecord,
-    Ids,
     MetadataRecord,
     PartitionRecord,
     TopicRecord,
@@ -82,7 +81,7 @@ def adopting_records(
     configs: Mapping[str, str],
     epochs: Mapping[int, int],
     node_id: int,
-    directories: Ids,
+    directory_id: bytes,
 ) -> list[MetadataRecord]:
     """Return records that create the topic with all partitions up to the highest one found.
 
@@ -92,7 +91,7 @@ def adopting_records(
     records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in configs.items()]
     for index in range(max(topic.indexes) + 1):
         if index in epochs:
-            records.append(partition_on(node_id, directories, topic_id, index, epochs[index]))
+            records.append(partition_on((node_id,), directory_id, topic_id, index, epochs[index]))
         else:
             records.append(PartitionRecord(index, topic_id, (), (), NO_LEADER, leader_epoch=0, partition_epoch=0))
     return records

@@ -36,8 +36,8 @@ from ottla.protocol.internal_topics.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
+    Ints,
     MetadataRecord,
-    PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -61,8 +61,6 @@ ACLS: Final = "acls/"
 SCRAM_CREDENTIALS: Final = "scram-credentials/"
 CLIENT_QUOTAS: Final = "client-quotas/"
 """Name that a change of client quotas locks."""
-PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
-"""Number of free ids at which the next block is requested (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
 CHANGED_AT_ONCE: Final = 50
 """Most topics or other resources of one request that change together. All changes of one sync are applied in one step:
 some 15 us for a created or deleted topic, `CONFIGURE_US` at most for one with changed configs."""
@@ -84,6 +82,10 @@ class Partitions(Protocol):
         """Apply the configs of a topic to its logs."""
 
 
+Place = Callable[[int, int], Ints]
+"""(partition, replication factor) -> replicas, the leader first."""
+
+
 class Controller:
     """The only writer of the metadata.
 
@@ -101,7 +103,9 @@ class Controller:
         node_id: int,
         new_id: Callable[[], bytes],
         directory_id: Callable[[], bytes],
+        place: Place,
     ) -> None:
+        """Create the controller. `place` chooses the replicas of a new partition that the request does not name."""
         self.on_topic_deleted: list[Callable[[TopicImage], None]] = []
         self.on_broker_configs_changed: Callable[[], None] = lambda: None
         self.on_security_changed: list[Callable[[Sequence[SecurityRecord]], None]] = []
@@ -115,10 +119,8 @@ class Controller:
         self._directory_id = directory_id
         self._locks = NameLocks(turns)
         self._removing: dict[bytes, tuple[TopicImage, Iterator[int]]] = {}
-        self._free_producer_ids = range(0)
-        self._next_block = range(0)
-        self._reserving = False
-        self._without_id: list[Wait[ErrorCode]] = []
+        self._place = place
+        self._reserved_below = 0
 
     # --- changes, one at a time for each name ---------------------------------------------------------------------
 
@@ -185,22 +187,23 @@ class Controller:
 
     # --- topics: called in a change that has locked the name -------------------------------------------------------
 
-    async def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> bytes:
-        """Log a topic whose name and configs were checked, and return its id.
+    async def create_topic(
+        self, name: str, partition_count: int, configs: dict[str, str], factor: int = 1, assigned: Sequence[Ints] = ()
+    ) -> bytes:
+        """Log a topic whose name, configs and replicas were checked, and return its id.
 
-        Raises OSError, as every change of the metadata, if the change cannot be logged.
+        `assigned` has the replicas of each partition; if it is empty, each partition gets `factor` replicas. Raises
+        OSError, as every change of the metadata, if the change cannot be logged.
         """
         topic_id = self.new_id()
         records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
         records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
         batch = ValuesBatch()
         batch.add([encode_metadata_record(record) for record in records])
-        first = self._new_partition(topic_id)
-        await self._add_partitions(batch, first, range(partition_count))
+        places = await self._add_partitions(batch, topic_id, range(partition_count), factor, assigned)
 
         def apply() -> None:
-            place = self._image.intern(PartitionRegistration.of(first))
-            topic = TopicImage(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
+            topic = TopicImage(name, topic_id, [0] * partition_count, places, configs)
             self._image.add_topic(topic)
             self._partitions.make(topic, range(partition_count))
             log.info(
@@ -211,33 +214,42 @@ class Controller:
         self._log.append_batch(batch, apply)
         return topic_id
 
-    async def add_partitions(self, topic: TopicImage, partition_count: int) -> None:
-        """Give a topic more partitions, so that it has `partition_count`."""
+    async def add_partitions(self, topic: TopicImage, partition_count: int, assigned: Sequence[Ints] = ()) -> None:
+        """Give a topic more partitions, so that it has `partition_count`. Without `assigned` replicas they get as many
+        as its partition 0."""
         added = range(topic.partition_count, partition_count)
         batch = ValuesBatch()
-        first = self._new_partition(topic.topic_id)
-        await self._add_partitions(batch, first, added)
+        places = await self._add_partitions(batch, topic.topic_id, added, topic.replication_factor, assigned)
 
         def apply() -> None:
-            place = self._image.intern(PartitionRegistration.of(first))
             self._image.will_change(topic)
             topic.leader_epochs += [0] * len(added)
-            topic.registrations += [place] * len(added)
+            topic.registrations += places
             self._partitions.make(topic, added)
             log.info("Topic %(topic)s has %(count)d partitions now", {"topic": topic.name, "count": partition_count})
 
         self._log.append_batch(batch, apply)
 
-    async def _add_partitions(self, batch: ValuesBatch, first: PartitionRecord, indexes: range) -> None:
-        """Encode the records of many partitions, a few per turn. The name is locked; the caller logs the records."""
+    async def _add_partitions(
+        self, batch: ValuesBatch, topic_id: bytes, indexes: range, factor: int, assigned: Sequence[Ints]
+    ) -> list[PartitionRegistration]:
+        """Encode the records of many partitions, a few per turn, and return their places. The name is locked; the
+        caller logs the records."""
+        places: list[PartitionRegistration] = []
         for start in range(0, len(indexes), _PARTITIONS_AT_ONCE):
+            by_replicas: dict[Ints, list[int]] = {}
             some = indexes[start : start + _PARTITIONS_AT_ONCE]
-            batch.add(encode_partition_records(first, some))
+            for index in some:
+                replicas = assigned[index - indexes.start] if assigned else self._place(index, factor)
+                by_replicas.setdefault(replicas, []).append(index)
+            place_of: dict[int, PartitionRegistration] = {}
+            for replicas, numbers in by_replicas.items():
+                first = partition_on(replicas, self._directory_id(), topic_id, 0)
+                batch.add(encode_partition_records(first, numbers))
+                place_of |= dict.fromkeys(numbers, self._image.intern(PartitionRegistration.of(first)))
+            places += map(place_of.__getitem__, some)
             await self.turns.spend(len(some) * RECORD_US)
-
-    def _new_partition(self, topic_id: bytes) -> PartitionRecord:
-        directory_id = self._directory_id()
-        return partition_on(self._node_id, (directory_id,) if directory_id else (), topic_id, 0)
+        return places
 
     def delete_topic(self, topic: TopicImage) -> None:
         """Log the deletion of a topic. Its metadata is removed when that is durable, its files
@@ -365,56 +377,26 @@ class Controller:
         self._log.append_batch(_batch_of(records), apply)
         return None
 
-    def next_producer_id(self) -> int | None:
-        """Return an unused producer id of a block whose record is durable; None if there is none yet.
+    def reserve_producer_ids(
+        self, node_id: int, applied: Callable[[range], None], durable: Callable[[ErrorCode], None]
+    ) -> bool:
+        """Log a block of producer ids for a broker. Return False if the log refuses it.
 
-        The next block is requested before the last one is used up, so that clients rarely wait for it.
+        `applied` gets the block when its record is durable; then, and if the record is lost, `durable` gets the error.
         """
-        if not self._free_producer_ids:
-            self._free_producer_ids, self._next_block = self._next_block, range(0)
-        free = self._free_producer_ids
-        if len(free) <= PREFETCH_LEFT and not self._next_block:
-            self._reserve_producer_ids()
-        if not free:
-            return None
-        self._free_producer_ids = free[1:]
-        return free[0]
-
-    async def producer_ids(self) -> bool:
-        """Wait until a producer id is available; return False if none can be logged."""
-        while not self._free_producer_ids and not self._next_block:
-            if not self._reserve_producer_ids():
-                return False
-            if not self._reserving:
-                continue  # the record was durable at once
-            wait: Wait[ErrorCode] = Wait(self.turns)
-            self._without_id.append(wait)
-            if await wait:
-                return False
-        return True
-
-    def _reserve_producer_ids(self) -> bool:
-        """Request a block, if none is under way. Return False if the log refuses it."""
-        if self._reserving:
-            return True
-        start = self._image.next_producer_id
-        record = ProducerIdsRecord(self._node_id, 0, start + PRODUCER_ID_BLOCK)
+        start = max(self._image.next_producer_id, self._reserved_below)
+        block = range(start, start + PRODUCER_ID_BLOCK)
+        record = ProducerIdsRecord(node_id, 0, block.stop)
 
         def apply() -> None:
             self._image.apply(record)
-            self._next_block = range(start, start + PRODUCER_ID_BLOCK)
-
-        def durable(error: ErrorCode) -> None:
-            self._reserving = False
-            waiting, self._without_id = self._without_id, []
-            for wait in waiting:
-                wait.wake(error)
+            applied(block)
 
         try:
             self._log.append_batch(_batch_of([record]), apply)
         except OSError:
             return False  # the log directory is offline, which is logged elsewhere
-        self._reserving = True
+        self._reserved_below = block.stop
         self._log.when_durable(durable)
         return True
 

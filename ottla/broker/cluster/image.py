@@ -103,6 +103,11 @@ class TopicImage:
         return len(self.leader_epochs)
 
     @property
+    def replication_factor(self) -> int:
+        """The number of replicas of partition 0 (`ReplicationControlManager.createPartitions`)."""
+        return max(1, len(self.registrations[0].replicas))
+
+    @property
     def internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
 

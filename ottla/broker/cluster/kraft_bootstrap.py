@@ -81,7 +81,7 @@ def partition_record(topic_id: bytes, index: int, leader_epoch: int, place: Part
 def _topic_records(topic: TopicImage, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
     records = topic_and_configs(topic)
     records += [
-        partition_on(node_id, (directory_id,), topic.topic_id, index, epoch + 1)
+        partition_on((node_id,), directory_id, topic.topic_id, index, epoch + 1)
         for index, epoch in enumerate(topic.leader_epochs)
     ]
     return records

@@ -1,6 +1,7 @@
-"""The cluster of one broker: the image of `__cluster_metadata-0` and the broker's partitions. shell
+"""The cluster: the image of `__cluster_metadata-0`, and all partitions. shell
 
-The broker leads every partition. `controller.py` changes the metadata. The partition directories are created
+One broker leads every partition. Several brokers of one process share the cluster, and each has a `View` of it, with
+the partitions that it leads. `controller.py` changes the metadata. The partition directories are created
 afterwards, in shares, or at once when a partition is requested.
 """
 
@@ -8,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from ottla.broker.cluster.adoption import Adoption
 from ottla.broker.cluster.controller import Controller
@@ -26,6 +28,7 @@ from ottla.broker.cluster.kraft_log import (
     RECORDS_PER_COMMIT,
     MetadataLog,
 )
+from ottla.broker.cluster.producer_id_manager import ProducerIdManager
 from ottla.broker.costs import OPEN_PARTITION_US, PASSWORD_US
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
@@ -36,18 +39,22 @@ from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import (
+    NO_LEADER,
     FeatureLevelRecord,
+    Ints,
     MetadataRecord,
     PartitionChangeRecord,
     parse_uuid,
 )
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.topic_names import detect_invalid_topic
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, TopicPartition
 
 log = logging.getLogger(__name__)
 
 OPEN_REST_PAUSE_MS = 10.0
+_UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class Cluster:
@@ -61,20 +68,27 @@ class Cluster:
         node_id: int,
         new_topic_id: Callable[[], bytes],
         settings_of: Callable[[dict[str, str]], LogConfig],
-        internal_topics: dict[str, tuple[int, dict[str, str]]],
+        internal_topics: dict[str, tuple[int, dict[str, str], int]],
         default_partitions: int,
         transaction_version: int = 2,
         metadata_settings: LogConfig = METADATA_SETTINGS,
         first_users: Callable[[], Iterable[MetadataRecord]] = tuple,
+        broker_count: int = 1,
+        default_factor: int = 1,
     ) -> None:
         """Create the cluster without its state, which `open` reads.
 
         `new_topic_id` returns a random new id. `settings_of` returns the log settings for a topic's configs.
-        `internal_topics` has the partition count and the forced configs of each. `transaction_version` is the level of
-        that feature in a directory without metadata. `first_users` are the user records of a directory without
-        metadata. `metadata_settings` are those of the metadata log.
+        `internal_topics` has the partition count, the forced configs and the replication factor of each.
+        `default_factor` is the factor of other topics that are created without one. `transaction_version` is the level
+        of that feature in a directory without metadata. `first_users` are the user records of a directory without
+        metadata. `metadata_settings` are those of the metadata log. The brokers have `broker_count` ids, from
+        `node_id` on.
         """
         self.node_id = node_id
+        self.own_ids = range(node_id, node_id + broker_count)
+        """The ids of the brokers that this process is."""
+        self.default_factor = min(default_factor, broker_count)
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
         self._first_users = first_users
@@ -93,8 +107,17 @@ class Cluster:
         """Log from which the image is replayed."""
         self._absent: set[TopicPartition] = set()
         self.controller = Controller(
-            self.image, self.metadata_log, store, self, turns, node_id, new_topic_id, lambda: self._directory_id
+            self.image,
+            self.metadata_log,
+            store,
+            self,
+            turns,
+            node_id,
+            new_topic_id,
+            lambda: self._directory_id,
+            self._place,
         )
+        self._producer_ids = ProducerIdManager(self.controller, turns, node_id)
 
     @property
     def topics(self) -> dict[str, TopicImage]:
@@ -149,9 +172,8 @@ class Cluster:
     def _begin(self) -> Steps[None]:
         """Write the first metadata of a directory, which is new or has partitions without metadata."""
         directory_id = self._directory_id
-        forced = {name: configs for name, (_, configs) in self._internal_topics.items()}
-        directories = (directory_id,) if directory_id else ()
-        adoption = Adoption(self._store, self._new_topic_id, self._settings_of, forced, self.node_id, directories)
+        forced = {name: configs for name, (_, configs, _) in self._internal_topics.items()}
+        adoption = Adoption(self._store, self._new_topic_id, self._settings_of, forced, self.node_id, directory_id)
         found = adoption.records()
         if not self.image.features:
             levels = {
@@ -177,7 +199,8 @@ class Cluster:
         here = set(self._store.partition_dirs())
         for topic in self.image.topics.values():
             for index, place in enumerate(topic.registrations):
-                if not place.may_be_at(self.node_id, directory_id) and f"{topic.name}-{index}" not in here:
+                is_here = any(place.may_be_at(node_id, directory_id) for node_id in self.own_ids)
+                if not is_here and f"{topic.name}-{index}" not in here:
                     self._absent.add((topic.name, index))
         if not self._absent:
             return
@@ -193,8 +216,27 @@ class Cluster:
             *(len(self._absent), count, topic_name, index),
         )
 
+    def leads(self, topic: str, index: int) -> bool:
+        """Return whether this broker leads the partition."""
+        return self.has_partition(topic, index)
+
+    def leader_of(self, topic: str, index: int) -> tuple[int, int]:
+        """Return the id of the broker that leads the partition, and its epoch; (-1, -1) if there is none."""
+        if not self.has_partition(topic, index):
+            return NO_LEADER, NO_PARTITION_LEADER_EPOCH
+        known = self.image.topics[topic]
+        return known.registrations[index].leader, known.leader_epochs[index]
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """Return the partition if this broker has a replica of it, else None."""
+        return self.partition(topic, index)
+
+    def absence(self, topic: str, index: int) -> ErrorCode:
+        """Return the error for a partition that `partition` does not return (`ReplicaManager.getPartitionOrError`)."""
+        return _NOT_LEADER if self.has_partition(topic, index) else _UNKNOWN
+
     def partition(self, topic: str, index: int) -> Partition | None:
-        """Return the partition, or None if the cluster has no such topic or index."""
+        """Return the partition, or None if the cluster has no such topic or index, or this broker does not lead it."""
         partitions = self._partitions.get(topic)
         if partitions is None or not 0 <= index < len(partitions):
             return None
@@ -252,11 +294,11 @@ class Cluster:
 
     def next_producer_id(self) -> int | None:
         """Return an unused producer id; None if no id is durable yet (`producer_ids`)."""
-        return self.controller.next_producer_id()
+        return self._producer_ids.next_id()
 
     async def producer_ids(self) -> bool:
         """Wait until a producer id is available; return False if none can be logged."""
-        return await self.controller.producer_ids()
+        return await self._producer_ids.wait_for_id()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
         """Return the reason why a topic of this name cannot be created, or None."""
@@ -289,7 +331,8 @@ class Cluster:
     async def create_internal_topic(self, name: str) -> None:
         """Log an internal topic, unless it exists; the name is locked."""
         if name not in self.image.topics:
-            await self.controller.create_topic(name, *self._internal_topics[name])
+            count, configs, factor = self._internal_topics[name]
+            await self.controller.create_topic(name, count, configs, min(factor, len(self.own_ids)))
 
     # --- partitions, as the controller changes them ---------------------------------------------------------------
 
@@ -315,21 +358,31 @@ class Cluster:
 
     def _elect(self) -> None:
         """Elect leaders. After an unclean stop every partition gets a new leader epoch, so that clients can detect lost
-        offsets. After a clean stop only partitions that Kafka left without a leader, or that another broker led."""
+        offsets. After a clean stop only partitions that Kafka left without a leader, or that a broker led which this
+        process is not. The replicas of the brokers that this process is are in sync."""
         changes: list[MetadataRecord] = []
-        me = self.node_id
         for topic in self.image.topics.values():
             for index, place in enumerate(topic.registrations):
                 if (topic.name, index) in self._absent:
                     continue
-                if place.leader != me:
+                own = tuple(replica for replica in place.replicas if replica in self.own_ids) or self._place(index, 1)
+                if place.leader not in own:
                     # `PartitionChangeBuilder`: the leader is in sync; no other replica is known to be.
-                    alone = PartitionChangeRecord(index, topic.topic_id, (me,), me)
-                    changes.append(alone._replace(eligible_leader_replicas=(), last_known_elr=()))
-                elif not self._store.clean_start:
-                    changes.append(PartitionChangeRecord(index, topic.topic_id, leader=me))
+                    change = PartitionChangeRecord(index, topic.topic_id, own, own[0])
+                    changes.append(change._replace(eligible_leader_replicas=(), last_known_elr=()))
+                    continue
+                joined = None if {*own} <= {*place.isr} else own
+                if not self._store.clean_start:
+                    changes.append(PartitionChangeRecord(index, topic.topic_id, joined, place.leader))
+                elif joined:
+                    changes.append(PartitionChangeRecord(index, topic.topic_id, joined))
         for start in range(0, len(changes), RECORDS_PER_COMMIT):
             self.metadata_log.commit(changes[start : start + RECORDS_PER_COMMIT])
+
+    def _place(self, index: int, factor: int) -> Ints:
+        """Return the replicas of a new partition: partition i begins at the broker i modulo their number."""
+        ids = self.own_ids
+        return tuple(ids[(index + each) % len(ids)] for each in range(factor))
 
     def _open_steps(self, topic: TopicImage, index: int) -> Steps[Partition]:
         self._turns.charge(OPEN_PARTITION_US)
@@ -402,6 +455,36 @@ class Cluster:
 
     def _start(self, work: Handler[None]) -> None:
         self._turns.start(work, lambda result: None, _bug)
+
+
+class View(Cluster):
+    """The cluster as one of several brokers sees it: all metadata, and the partitions that the broker leads."""
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        vars(self).update(vars(cluster))  # all state is the cluster's
+        self.node_id = node_id
+        self._producer_ids = ProducerIdManager(cluster.controller, cluster._turns, node_id)
+
+    def leads(self, topic: str, index: int) -> bool:
+        """Return whether this broker leads the partition."""
+        return self.leader_of(topic, index)[0] == self.node_id
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """Return the partition if this broker has a replica of it, else None."""
+        return super().partition(topic, index) if self._has_replica(topic, index) else None
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """Return the partition, or None if the cluster has no such topic or index, or this broker does not lead it."""
+        return super().partition(topic, index) if self.leads(topic, index) else None
+
+    def is_unopened(self, topic: str, index: int) -> bool:
+        """Return whether this broker has a replica of the partition, and it is not open yet."""
+        return self._has_replica(topic, index) and super().is_unopened(topic, index)
+
+    def _has_replica(self, topic: str, index: int) -> bool:
+        if not self.has_partition(topic, index):
+            return False
+        return self.node_id in self.image.topics[topic].registrations[index].replicas
 
 
 def _bug(error: Exception) -> None:

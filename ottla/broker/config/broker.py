@@ -51,6 +51,12 @@ class Config(ServerConfig):
 
     # Topics and logs.
     auto_create_topics_enable: bool = boolean(True, "Whether a Metadata request creates the topics that it names.")
+    default_replication_factor: int = int32(
+        1,
+        "Replicas of a topic that is created without a number of replicas; at most --brokers.",
+        at_least=1,
+        at_most=32767,
+    )
     num_partitions: int = int32(1, "Partitions of a topic that is created without a number of partitions.", at_least=1)
     message_max_bytes: int = int32(1048588, "The largest record batch, as compressed.", DYNAMIC)
     max_decompressed_message_bytes: int = int32(
@@ -215,12 +221,18 @@ class Config(ServerConfig):
     transaction_state_log_num_partitions: int = int32(
         50, "Partitions of __transaction_state; fixed once it exists.", at_least=1
     )
+    transaction_state_log_replication_factor: int = int32(
+        3, "Replicas of __transaction_state; at most --brokers.", at_least=1, at_most=32767
+    )
     transaction_state_log_segment_bytes: int = int32(
         104857600, "Segment size of __transaction_state.", at_least=1048576
     )
 
     # Groups and their offsets.
     offsets_topic_num_partitions: int = int32(50, "Partitions of __consumer_offsets; fixed once it exists.", at_least=1)
+    offsets_topic_replication_factor: int = int32(
+        3, "Replicas of __consumer_offsets; at most --brokers.", at_least=1, at_most=32767
+    )
     offsets_topic_segment_bytes: int = int32(104857600, "Segment size of __consumer_offsets.", at_least=1048576)
     offsets_retention_minutes: int = int32(
         10080,

@@ -80,6 +80,8 @@ class Loaded(NamedTuple):
     config: Config
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
+    voters: int = 0
+    """The number of nodes in `controller.quorum.voters`."""
 
     def notes(self) -> list[str]:
         """Return the log lines about those keys at start: one for keys that Kafka knows, one for unknown keys."""
@@ -117,7 +119,9 @@ def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
     origins |= {key: setting.origin for key, setting in chosen.items()}
     config = _check(Config(**values, origins=origins), chosen)
     ignored = {key for key in strange if known_to_kafka(key)}
-    return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - ignored)))
+    given_voters = strange.get("controller.quorum.voters")
+    voters = 0 if given_voters is None else len([each for each in given_voters.text.split(",") if each.strip()])
+    return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - ignored)), voters)
 
 
 def _of_listeners(sources: Sequence[Sequence[Setting]]) -> tuple[dict[str, dict[str, str]], dict[str, Origin]]:

@@ -18,7 +18,7 @@ controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
 controller.quorum.retry.backoff.ms controller.quorum.voters controller.socket.timeout.ms cordoned.log.dirs
-create.topic.policy.class.name default.replication.factor delegation.token.expiry.check.interval.ms
+create.topic.policy.class.name delegation.token.expiry.check.interval.ms
 delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
 delete.records.purgatory.purge.interval.requests delete.topic.enable early.start.listeners fetch.max.bytes
 fetch.purgatory.purge.interval.requests
@@ -42,7 +42,7 @@ log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms lo
 max.incremental.fetch.session.cache.slots max.request.partition.size.limit metadata.log.dir
 metadata.max.idle.interval.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 num.replica.alter.log.dirs.threads offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.compression.codec
-offsets.topic.replication.factor principal.builder.class producer.purgatory.purge.interval.requests queued.max.requests
+principal.builder.class producer.purgatory.purge.interval.requests queued.max.requests
 remote.log.index.file.cache.ttl.ms remote.log.manager.copy.quota.window.num
 remote.log.manager.copy.quota.window.size.seconds remote.log.manager.fetch.quota.window.num
 remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms
@@ -77,7 +77,7 @@ share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
 ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
 ssl.secure.random.implementation ssl.trustmanager.algorithm telemetry.max.bytes transaction.state.log.load.buffer.size
-transaction.state.log.min.isr transaction.state.log.replication.factor transaction.two.phase.commit.enable
+transaction.state.log.min.isr transaction.two.phase.commit.enable
 unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
 """
 """The broker options of Apache Kafka 4.3.1 (`KafkaConfig.configNames`) that have no field."""

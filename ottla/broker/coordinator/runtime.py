@@ -137,6 +137,11 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
             count = self._partition_count = topic.partition_count
         return self.shard_at(self._hashed(key, count) if len(key) <= LONGEST_KEPT else self._hash(key, count))
 
+    def partition_for(self, key: str) -> int:
+        """Return the partition that holds an id. The topic need not exist yet."""
+        count = self._partition_count or self._cluster.internal_partition_count(self.topic)
+        return self._hashed(key, count) if len(key) <= LONGEST_KEPT else self._hash(key, count)
+
     def _hash(self, key: str, partition_count: int) -> int:
         self._turns.charge(len(key) * HASH_CHAR_US)
         return coordinator_partition(key, partition_count)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime, client_error
+from ottla.broker.coordinator.runtime import CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.costs import BATCH_US, COMPLETE_OFFSET_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
@@ -188,11 +188,6 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         self._turns.run_later(start)
 
     # ---- finding
-
-    def partition_for(self, group_id: str) -> int:
-        """Return the partition of `__consumer_offsets` that holds the group. The topic need not exist yet."""
-        count = self._partition_count or self._cluster.internal_partition_count(self.topic)
-        return self._hashed(group_id, count) if len(group_id) <= LONGEST_KEPT else self._hash(group_id, count)
 
     def groups(self) -> list[GroupMetadata]:
         """Return every loaded group."""

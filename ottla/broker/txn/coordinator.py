@@ -15,6 +15,7 @@ from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.coordinator.runtime import await_durable
+from ottla.broker.metrics import TransactionMetrics
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
@@ -51,13 +52,15 @@ class TransactionCoordinator:
         clock: Clock,
         config: Config,
         markers_delay_ms: float = 0,
+        metrics: TransactionMetrics | None = None,
     ) -> None:
-        """Markers are written `markers_delay_ms` after the outcome is durable."""
+        """Markers are written `markers_delay_ms` after the outcome is durable. Brokers of one process share
+        `metrics`."""
         self.config = config
         self.sink = sink
         self._cluster = cluster
         self._clock = clock
-        self.states = TransactionStateManager(cluster, sink, turns, clock, markers_delay_ms)
+        self.states = TransactionStateManager(cluster, sink, turns, clock, markers_delay_ms, metrics)
         self._waiters = CompletionWaiters(self.states, turns, clock, config.transaction_markers_wait_ms)
         self._housekeeping = Housekeeping(self.states, turns, clock, config)
 

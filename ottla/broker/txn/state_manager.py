@@ -57,12 +57,18 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     _cluster: Cluster
 
     def __init__(
-        self, cluster: Cluster, sink: LocalMarkerWriter, turns: Turns, clock: Clock, markers_delay_ms: float
+        self,
+        cluster: Cluster,
+        sink: LocalMarkerWriter,
+        turns: Turns,
+        clock: Clock,
+        markers_delay_ms: float,
+        metrics: TransactionMetrics | None = None,
     ) -> None:
         super().__init__(TRANSACTION_STATE_TOPIC, cluster, turns)
         self._clock = clock
         self._events: Events | None = None
-        self.metrics = TransactionMetrics()
+        self.metrics = metrics or TransactionMetrics()
         self._fanout = MarkerFanout(cluster, sink, turns, clock, self.log_complete, markers_delay_ms, self.metrics)
 
     @property

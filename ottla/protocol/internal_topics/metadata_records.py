@@ -70,11 +70,12 @@ class PartitionRecord(NamedTuple):
 
 
 def partition_on(
-    node_id: int, directories: Ids, topic_id: bytes, partition_id: int, leader_epoch: int = 0
+    replicas: Ints, directory_id: bytes, topic_id: bytes, partition_id: int, leader_epoch: int = 0
 ) -> PartitionRecord:
-    """Return the record of a partition whose only replica is on this node."""
-    me = (node_id,)
-    return PartitionRecord(partition_id, topic_id, me, me, node_id, leader_epoch, 0, directories)
+    """Return the record of a partition whose replicas are in sync; the first one leads. All are in one log directory,
+    whose id is empty if it is not known."""
+    directories = (directory_id,) * len(replicas) if directory_id else ()
+    return PartitionRecord(partition_id, topic_id, replicas, replicas, replicas[0], leader_epoch, 0, directories)
 
 
 class PartitionChangeRecord(NamedTuple):

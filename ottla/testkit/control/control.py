@@ -41,9 +41,10 @@ class Control(BrokerParts):
         self.assembly = assembly
         broker = assembly.broker
         SteeredMarkers(broker, self.plan)
-        assembly.dispatcher = SteeredDispatcher(
-            broker, self.plan, self.journal, self.real_clock, self._name_of, self._table
-        )
+        assembly.dispatchers = [
+            SteeredDispatcher(each, self.plan, self.journal, self.real_clock, self._name_of, self._table)
+            for each in broker.brokers
+        ]
 
     def _name_of(self, topic_id: UUID) -> str | None:
         topic = self.assembly.broker.cluster.topics_by_id.get(topic_id.bytes)

@@ -69,7 +69,7 @@ class SteeredMarkers:
 
     def _owner(self, producer_id: int) -> str | None:
         """Return the transactional id of the producer id, or None."""
-        for shard in self._broker.transactions.shards():
+        for shard in self._broker.transaction_shards():
             for transactional_id, state in shard.states.items():
                 if _has(state, producer_id):
                     return transactional_id

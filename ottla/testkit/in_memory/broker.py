@@ -85,7 +85,7 @@ class BrokerInMemory:
             raise NoAnswer(refusals[0] if refusals else "silence")
 
     def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
-        self.assembly.dispatcher.start(frame, Session(peer="script"), lambda parts, _room: send(parts), refuse)
+        self.assembly.dispatchers[0].start(frame, Session(peer="script"), lambda parts, _room: send(parts), refuse)
 
     def complete(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a handler of the broker to its end, and return its result. Raises NoAnswer."""

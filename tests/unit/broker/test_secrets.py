@@ -58,7 +58,7 @@ class Watched(Web):
             *journal_routes(self.journal, self.broker.turns),
         ]
         self.router = Router(routes)
-        self.broker.assembly.dispatcher = SteeredDispatcher(parts, Plan(), self.journal, clock, lambda _id: None)
+        self.broker.assembly.dispatchers = [SteeredDispatcher(parts, Plan(), self.journal, clock, lambda _id: None)]
         self.streams = []
         for path in STREAMS:
             self.streams.append(self.connect())
@@ -124,7 +124,7 @@ def test_a_sasl_login_without_headers_is_left_out_of_the_journal():
     broker = lone_with_logins({"plain.sasl.jaas.config": f'{MODULE} user_charlie="{password}";'})
     journal = Journal(broker.clock)
     parts = broker.assembly.broker
-    broker.assembly.dispatcher = SteeredDispatcher(parts, Plan(), journal, broker.clock, lambda _id: None)
+    broker.assembly.dispatchers = [SteeredDispatcher(parts, Plan(), journal, broker.clock, lambda _id: None)]
     guest = Guest(broker)
     guest.handshake(version=0)
     guest.frame(f"\0charlie\0{password}".encode())

@@ -81,7 +81,7 @@ class ClusterParts:
             1,
             self.ids.__next__,
             lambda own: LogConfig(max_message_bytes=int(own.get("size", max_message_bytes))),
-            {"__transaction_state": (3, {"cleanup.policy": "compact"})},
+            {"__transaction_state": (3, {"cleanup.policy": "compact"}, 1)},
             1,
         )
         try:

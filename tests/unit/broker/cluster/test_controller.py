@@ -265,35 +265,34 @@ def test_the_image_is_what_its_records_replay_to(caller):
 
 
 def test_no_producer_id_is_given_out_of_a_block_that_is_not_durable(caller):
-    controller, got = caller.parts.cluster.controller, []
-    assert controller.next_producer_id() is None
-    caller.parts.turns.event(lambda: caller.parts.turns.start(controller.producer_ids(), got.append, print))
+    got = []
+    assert caller.parts.cluster.next_producer_id() is None
+    caller.parts.turns.event(lambda: caller.parts.turns.start(caller.parts.cluster.producer_ids(), got.append, print))
     caller.parts.settle()
-    assert got == [] and controller.next_producer_id() is None
+    assert got == [] and caller.parts.cluster.next_producer_id() is None
     caller.end_sync()
-    assert got == [True] and controller.next_producer_id() == 0
+    assert got == [True] and caller.parts.cluster.next_producer_id() == 0
 
 
 def test_the_next_producer_id_block_is_reserved_before_the_last_runs_out(caller):
-    controller = caller.parts.cluster.controller
     reserve_producer_ids(caller.parts.cluster)
     caller.parts.settle()
-    given = [controller.next_producer_id() for _ in range(900)]
+    given = [caller.parts.cluster.next_producer_id() for _ in range(900)]
     caller.parts.settle()
     assert not caller.jobs
-    given.append(controller.next_producer_id())
+    given.append(caller.parts.cluster.next_producer_id())
     caller.end_sync()
-    given += [controller.next_producer_id() for _ in range(1000)]
+    given += [caller.parts.cluster.next_producer_id() for _ in range(1000)]
     assert given == [*range(1901)]
 
 
 def test_without_a_block_that_can_be_logged_there_is_no_producer_id(caller):
-    controller, got = caller.parts.cluster.controller, []
-    caller.parts.turns.event(lambda: caller.parts.turns.start(controller.producer_ids(), got.append, print))
+    got = []
+    caller.parts.turns.event(lambda: caller.parts.turns.start(caller.parts.cluster.producer_ids(), got.append, print))
     caller.end_sync(OSError(errno.EIO, "Input/output error"))
-    caller.parts.turns.event(lambda: caller.parts.turns.start(controller.producer_ids(), got.append, print))
+    caller.parts.turns.event(lambda: caller.parts.turns.start(caller.parts.cluster.producer_ids(), got.append, print))
     assert got == [False, False]
-    assert controller.next_producer_id() is None
+    assert caller.parts.cluster.next_producer_id() is None
 
 
 def test_a_producer_id_block_durable_at_once_is_available_at_once(parts, monkeypatch):

@@ -92,6 +92,7 @@ def test_an_environment_of_kafkas_container_image_is_read_as_it_reads_it():
         "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
         "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:9092",
         "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+        "KAFKA_AUTO_LEADER_REBALANCE_ENABLE": "true",
         "KAFKA_LOG_SEGMENT_BYTES": "2097152",
         "KAFKA_HEAP_OPTS": "-Xmx1g",
         "KAFKA_OPTS": "-Da=b",
@@ -109,7 +110,7 @@ def test_an_environment_of_kafkas_container_image_is_read_as_it_reads_it():
     assert result.config.log_segment_bytes == 2097152
     assert result.config.listeners == (Listener("PLAINTEXT", "0.0.0.0", 9092),)
     assert result.config.advertised_listeners == (Listener("PLAINTEXT", "broker", 9092),)
-    assert result.ignored == ("offsets.topic.replication.factor",)
+    assert result.config.offsets_topic_replication_factor == 1 and result.ignored == ("auto.leader.rebalance.enable",)
     assert result.unknown == ("listener.name.sasl_ssl.oauth-x",)
 
 

@@ -390,7 +390,7 @@ class TransactionParts:
             1,
             iter([bytes([n]) * 16 for n in range(1, 99)]).__next__,
             lambda own: LogConfig(),
-            {name: (3, {"cleanup.policy": "compact"}) for name in ("__transaction_state", "__consumer_offsets")},
+            {name: (3, {"cleanup.policy": "compact"}, 1) for name in ("__transaction_state", "__consumer_offsets")},
             1,
             self.config.transaction_version,
         )

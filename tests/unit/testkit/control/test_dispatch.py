@@ -21,7 +21,7 @@ class Steered(MemoryBroker):
         broker = self.assembly.broker
         self.plan, self.journal = Plan(), Journal(self.clock)
         SteeredMarkers(broker, self.plan)
-        self.assembly.dispatcher = SteeredDispatcher(broker, self.plan, self.journal, self.clock, lambda _id: None)
+        self.assembly.dispatchers = [SteeredDispatcher(broker, self.plan, self.journal, self.clock, lambda _id: None)]
 
     def fault(self, **given):
         return self.plan.add(parse_fault(given))
