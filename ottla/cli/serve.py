@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.admin.serving import BrokerAdmin
     from ottla.admin.settings import AdminSettings
     from ottla.broker.config import Loaded
+    from ottla.testkit.control.control import Control
 
 _log = logging.getLogger(__name__)
 
@@ -175,9 +176,8 @@ def serve(
         with suppress(OSError):  # a fault of the file is reported when it is written
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
-    if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):
-        fail(IMPOSSIBLE_VALUE, reason)
-    if reason := _refuse_brokers(loaded, broker_count):
+    occupied = "" if format_data_dir else _holds_something_else(loaded.config.log_dirs)
+    if reason := occupied or _refuse_brokers(loaded, broker_count):
         fail(IMPOSSIBLE_VALUE, reason)
     admin = admin_or_exit(admin_listen, admin_token_file)
     parts = None
@@ -186,13 +186,9 @@ def serve(
     if test_control:
         if admin is None:
             raise click.UsageError("--test-control needs --admin-listen: a test controls the broker over that port")
-        from ottla.testkit.control.control import Control
         from ottla.testkit.control.routes import control_routes
 
-        try:
-            parts = control = Control(as_version)
-        except ValueError as error:
-            raise click.UsageError(f"--as-version: {error}") from None
+        parts = control = _build_control(as_version)
         admin = admin._replace(routes=lambda _broker: control_routes(control))
     log_to_stderr(log_format, log_level)
     if admin_token_file is not None:
@@ -217,6 +213,15 @@ def serve(
             broker_count=broker_count or 1,
         )
     )
+
+
+def _build_control(as_version: str | None) -> "Control":
+    from ottla.testkit.control.control import Control
+
+    try:
+        return Control(as_version)
+    except ValueError as error:
+        raise click.UsageError(f"--as-version: {error}") from None
 
 
 def _refuse_brokers(loaded: "Loaded", broker_count: int | None) -> str:

@@ -70,7 +70,7 @@ class _Adding:
             if topic is not None and refused is None:
                 self._left -= item.count - topic.partition_count
                 if not self._validate_only:
-                    await cluster.controller.add_partitions(topic, item.count, _list_assigned(item))
+                    await cluster.controller.add_partitions(topic, item.count, _replicas_of(item))
             await turns.spend(CHANGE_US)
 
 
@@ -91,7 +91,7 @@ def _refuse(brokers: range, topic: TopicImage | None, item: Any, left: int) -> A
             "increase.",
         )
     if item.assignments is not None:
-        problem = _assignment_problem(brokers, topic.replication_factor, added, _list_assigned(item))
+        problem = _assignment_problem(brokers, topic.replication_factor, added, _replicas_of(item))
         if problem:
             return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if added > left:
@@ -99,7 +99,7 @@ def _refuse(brokers: range, topic: TopicImage | None, item: Any, left: int) -> A
     return None
 
 
-def _list_assigned(item: Any) -> list[tuple[int, ...]]:
+def _replicas_of(item: Any) -> list[tuple[int, ...]]:
     """Return the replicas of each new partition; none if the request does not assign them."""
     return [tuple(row.broker_ids) for row in item.assignments or ()]
 

@@ -110,7 +110,7 @@ async def _create(
         else:
             count = _partition_count(broker, topic)
             outcomes[topic.name] = await broker.cluster.controller.create_topic(
-                topic.name, count, _own(topic), _factor(broker, topic), _list_assigned(topic)
+                topic.name, count, _own(topic), _factor(broker, topic), _replicas_of(topic)
             )
         await broker.turns.spend(CHANGE_US)
 
@@ -169,7 +169,7 @@ def _refuse_assignment(broker: Broker, topic: Any) -> ApiError | None:
     indexes = sorted(row.partition_index for row in topic.assignments)
     if indexes != list(range(len(indexes))):
         return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
-    assigned = _list_assigned(topic)
+    assigned = _replicas_of(topic)
     problem = assignment_problem(broker.cluster.own_ids, len(assigned[0]), assigned)
     return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem) if problem else None
 
@@ -218,11 +218,11 @@ def _partition_count(broker: Broker, topic: Any) -> int:
 def _factor(broker: Broker, topic: Any) -> int:
     """Return the replication factor of a topic whose request is valid."""
     if topic.assignments:
-        return len(_list_assigned(topic)[0])
+        return len(_replicas_of(topic)[0])
     return broker.cluster.default_factor if topic.replication_factor == -1 else int(topic.replication_factor)
 
 
-def _list_assigned(topic: Any) -> list[tuple[int, ...]]:
+def _replicas_of(topic: Any) -> list[tuple[int, ...]]:
     """Return the replicas of each partition by its number; none if the request does not assign them."""
     rows = sorted(topic.assignments or (), key=lambda row: row.partition_index)
     return [tuple(row.broker_ids) for row in rows]

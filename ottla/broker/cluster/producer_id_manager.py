@@ -5,7 +5,7 @@ Source: `RPCProducerIdManager` of Kafka 4.3.1.
 
 from typing import Final
 
-from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
+from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
