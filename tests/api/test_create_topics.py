@@ -1,5 +1,7 @@
 """CreateTopics: valid topics, their configs, and the answers about them."""
 
+import logging
+
 import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
@@ -232,6 +234,6 @@ def test_replicas_that_one_broker_cannot_have_are_refused_with_what_to_do(shared
     first, second = create(shared_broker, 7, topic("first", **wrong), topic("second", **wrong))
     assert (first.error_code, first.error_message) == (second.error_code, second.error_message) == (error, message)
     (line,) = [each for each in caplog.records if each.name == "ottla.broker.api.create_topics"]
-    assert line.levelname == "WARNING"
+    assert line.levelno == logging.WARNING
     assert line.getMessage().startswith("Refused CreateTopics of topic first and 1 more from client ")
     assert line.getMessage().endswith(f": {error.name}: {message}")
