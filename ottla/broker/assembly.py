@@ -10,8 +10,9 @@ from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE, list_versions
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
-from ottla.broker.cluster.metadata import Cluster, View
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
+from ottla.broker.cluster.view import View
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US

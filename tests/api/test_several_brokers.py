@@ -81,9 +81,9 @@ def fetch_at(broker, index, version):
     return E(topic.partitions[0].error_code)
 
 
-def list_offset_at(broker, index):
+def list_offset_at(broker, index, replica_id=-1):
     topics = [{"name": TOPIC, "partitions": [{"partition_index": index, "timestamp": -1}]}]
-    return E(broker.call(K.LIST_OFFSETS, 4, replica_id=-1, topics=topics).topics[0].partitions[0].error_code)
+    return E(broker.call(K.LIST_OFFSETS, 4, replica_id=replica_id, topics=topics).topics[0].partitions[0].error_code)
 
 
 def delete_at(broker, index):
@@ -114,7 +114,6 @@ ASKED = {
     "ListOffsets": list_offset_at,
     "DeleteRecords": delete_at,
     "OffsetForLeaderEpoch": find_epoch_at,
-    "DescribeProducers": describe_producers_at,
     "WriteTxnMarkers": write_marker_at,
 }
 
@@ -134,6 +133,26 @@ def test_every_replica_answers_a_fetch_from_version_11_on(cluster):
         broker = cluster.ask_broker(node_id)
         answers = [fetch_at(broker, index, 11) for index in range(4)]
         assert answers == [E.NONE if node_id in ids else NOT_LEADER for ids in replicas]
+
+
+@pytest.mark.parametrize(
+    "asked", [describe_producers_at, lambda broker, index: list_offset_at(broker, index, replica_id=-2)]
+)
+def test_every_replica_describes_producers_and_gives_offsets_to_a_debugging_consumer(cluster, asked):
+    replicas = [ids for _, ids in describe_places(cluster)]
+    for node_id in BROKERS:
+        broker = cluster.ask_broker(node_id)
+        answers = [asked(broker, index) for index in range(4)]
+        assert answers == [E.NONE if node_id in ids else NOT_LEADER for ids in replicas]
+
+
+def test_a_broker_describes_the_directories_of_its_replicas(cluster):
+    replicas = [ids for _, ids in describe_places(cluster)]
+    for node_id in BROKERS:
+        (directory,) = cluster.ask_broker(node_id).call(K.DESCRIBE_LOG_DIRS, 4, topics=None).results
+        (topic,) = [row for row in directory.topics if row.name == TOPIC]
+        found = [row.partition_index for row in topic.partitions]
+        assert found == [index for index, ids in enumerate(replicas) if node_id in ids]
 
 
 @pytest.mark.parametrize("version", [9, 10])

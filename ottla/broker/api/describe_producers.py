@@ -2,8 +2,8 @@
 
 `current_txn_start_offset` is -1 without an open transaction; `coordinator_epoch` is that of the last marker. A hanging
 transaction is ended with these numbers (WriteTxnMarkers). A partition that an existing topic does not have is refused
-without a message, as in Kafka. The list of a partition's producers is read once; each row has the state of its producer
-at the time it is written. Needs READ of the topic.
+without a message, as in Kafka. Every replica answers. The list of a partition's producers is read once; each row has
+the state of its producer at the time it is written. Needs READ of the topic.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _add_producer(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name: str, index: int) -> None:
-    partition = await broker.cluster.get_or_open(name, index)
+    partition = await broker.cluster.get_or_open(name, index) or broker.cluster.replica(name, index)
     if partition is None:
         await partitions.add(index, *_why_absent(broker, name, index))
         return

@@ -28,6 +28,7 @@ EARLIEST_LOCAL = -4
 LAST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 CONSUMER = -1
+DEBUGGING_CONSUMER = -2
 _FIRST_VERSION = {
     LATEST: 1,
     EARLIEST: 1,
@@ -66,7 +67,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
             elif times[topic.name, row.partition_index] > 1:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
-                found = await _find(broker, version, topic.name, row, isolation)
+                is_debugging = body.replica_id == DEBUGGING_CONSUMER
+                found = await _find(broker, version, topic.name, row, isolation, from_follower=is_debugging)
             await partitions.add(
                 row.partition_index, found.error, (), found.timestamp, found.offset, found.leader_epoch
             )
@@ -74,11 +76,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(topics=topics)
 
 
-async def _find(broker: Broker, version: int, topic: str, row: Any, isolation: FetchIsolation) -> Found:
+async def _find(
+    broker: Broker, version: int, topic: str, row: Any, isolation: FetchIsolation, *, from_follower: bool
+) -> Found:
     if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     await broker.turns.yield_if_due()  # accessing a partition may open it
     partition = await broker.cluster.get_or_open(topic, row.partition_index)
+    if partition is None and from_follower:
+        partition = broker.cluster.replica(topic, row.partition_index)
     if partition is None:
         return Found(broker.cluster.absence(topic, row.partition_index))
     if partition.offline is not None:

@@ -457,35 +457,5 @@ class Cluster:
         self._turns.start(work, lambda result: None, _bug)
 
 
-class View(Cluster):
-    """The cluster as one of several brokers sees it: all metadata, and the partitions that the broker leads."""
-
-    def __init__(self, cluster: Cluster, node_id: int) -> None:
-        vars(self).update(vars(cluster))  # all state is the cluster's
-        self.node_id = node_id
-        self._producer_ids = ProducerIdManager(cluster.controller, cluster._turns, node_id)
-
-    def leads(self, topic: str, index: int) -> bool:
-        """Return whether this broker leads the partition."""
-        return self.leader_of(topic, index)[0] == self.node_id
-
-    def replica(self, topic: str, index: int) -> Partition | None:
-        """Return the partition if this broker has a replica of it, else None."""
-        return super().partition(topic, index) if self._has_replica(topic, index) else None
-
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """Return the partition, or None if the cluster has no such topic or index, or this broker does not lead it."""
-        return super().partition(topic, index) if self.leads(topic, index) else None
-
-    def is_unopened(self, topic: str, index: int) -> bool:
-        """Return whether this broker has a replica of the partition, and it is not open yet."""
-        return self._has_replica(topic, index) and super().is_unopened(topic, index)
-
-    def _has_replica(self, topic: str, index: int) -> bool:
-        if not self.has_partition(topic, index):
-            return False
-        return self.node_id in self.image.topics[topic].registrations[index].replicas
-
-
 def _bug(error: Exception) -> None:
     log.error("A partition could not be opened", exc_info=error)

@@ -32,7 +32,8 @@ async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> Tra
 
     await broker.cluster.producer_ids()
     await forget_ids(broker, [transactional_id])  # the epoch of a known id only increases
-    decision = await await_durable(broker.transactions.states.commit(transactional_id, decide))
+    states = broker.coordinator_of(transactional_id).transactions.states
+    decision = await await_durable(states.commit(transactional_id, decide))
     if decision.error or decision.record is None:
         raise AdminError(409, f"The epoch of {transactional_id:.100} cannot be set now: {decision.error.name}")
     return decision.record
@@ -40,8 +41,9 @@ async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> Tra
 
 async def forget_ids(broker: Broker, transactional_ids: Iterable[str] | None = None) -> int:
     """Expire these ids, or all, and return their number. Skips ids with an open transaction or a pending write."""
-    forgotten, manager = 0, broker.transactions.states
-    for shard in tuple(manager.shards.values()):
+    forgotten = 0
+    managers = [each.transactions.states for each in broker.brokers]
+    for manager, shard in [(manager, shard) for manager in managers for shard in manager.shards.values()]:
         for transactional_id in tuple(shard.states if transactional_ids is None else transactional_ids):
             state = shard.states.get(transactional_id)
             transient = shard.transient.get(transactional_id, NO_PENDING)
