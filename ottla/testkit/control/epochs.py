@@ -43,7 +43,7 @@ async def forget_ids(broker: Broker, transactional_ids: Iterable[str] | None = N
     """Expire these ids, or all, and return their number. Skips ids with an open transaction or a pending write."""
     forgotten = 0
     managers = [each.transactions.states for each in broker.brokers]
-    for manager, shard in [(manager, shard) for manager in managers for shard in manager.shards.values()]:
+    for manager, shard in [(each, shard) for each in managers for shard in each.shards.values()]:
         for transactional_id in tuple(shard.states if transactional_ids is None else transactional_ids):
             state = shard.states.get(transactional_id)
             transient = shard.transient.get(transactional_id, NO_PENDING)
