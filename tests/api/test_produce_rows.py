@@ -39,7 +39,10 @@ def serve():
         broker = broker_of(
             turns=turns,
             cluster=SimpleNamespace(
-                partition=lambda topic, index: None, is_unopened=lambda topic, index: False, topics_by_id={}
+                partition=lambda topic, index: None,
+                absence=lambda topic, index: E.UNKNOWN_TOPIC_OR_PARTITION,
+                is_unopened=lambda topic, index: False,
+                topics_by_id={},
             ),
             memory=SimpleNamespace(replies=SimpleNamespace(reserve=Room)),
         )

@@ -91,25 +91,29 @@ class Broker:
     quotas: QuotaManagers = field(init=False)
     thaw: "Callable[[], bool]" = field(init=False, default=lambda: False)
     """Ends the frozen state of `ottla serve --as-pulled`. Returns False if the broker is not frozen."""
-    brokers: "Sequence[Broker]" = field(init=False, default=())
-    """All brokers of this process in the order of their ids."""
+    _several: "Sequence[Broker]" = field(init=False, default=())
+    """The brokers of this process if they are several. One broker does not refer to itself: it would be garbage."""
 
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
-        self.brokers = (self,)
         self.memory = Memory(self.turns, memory_bytes)
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
+
+    @property
+    def brokers(self) -> "Sequence[Broker]":
+        """All brokers of this process in the order of their ids."""
+        return self._several or (self,)
 
     def divide(self, parts: "Sequence[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]") -> None:
         """Make a broker of each of these views and coordinators. They share all that this one has now."""
         brokers = tuple(copy(self) for _ in parts)
         for broker, (cluster, transactions, groups) in zip(brokers, parts, strict=True):
             broker.cluster, broker.transactions, broker.groups = cluster, transactions, groups
-            broker.brokers = brokers
+            broker._several = brokers
             broker.endpoints = {
                 name: endpoint._replace(node_id=cluster.node_id) for name, endpoint in self.endpoints.items()
             }
-        self.brokers = brokers
+        self._several = brokers
 
     def transaction_shards(self) -> "Iterator[Shard]":
         """Return the partitions of transactional ids that are replayed, of all brokers."""
@@ -135,20 +139,20 @@ class Broker:
 
     def coordinator_of(self, transactional_id: str) -> "Broker":
         """Return the broker that coordinates a transactional id."""
-        if len(self.brokers) == 1:
+        if not self._several:
             return self
         states = self.transactions.states
         return self._leader_of(states.topic, states.partition_for(transactional_id))
 
     def group_coordinator_of(self, group_id: str) -> "Broker":
         """Return the broker that coordinates a group."""
-        if len(self.brokers) == 1:
+        if not self._several:
             return self
         return self._leader_of(CONSUMER_OFFSETS_TOPIC, self.groups.offsets.partition_for(group_id))
 
     def complete_group_transaction(self, partition: "Partition", marker: TransactionMarker) -> ErrorCode:
         """Append a marker to an offsets partition, at the coordinator of its groups."""
-        leader = self if len(self.brokers) == 1 else self._leader_of(partition.topic, partition.index)
+        leader = self if not self._several else self._leader_of(partition.topic, partition.index)
         return leader.groups.complete_transaction(partition, marker)
 
     def _leader_of(self, topic: str, index: int) -> "Broker":

@@ -246,27 +246,22 @@ def test_a_log_that_is_recovered_in_steps_may_be_given_up_at_any_of_them(tmp_pat
         storage.logs.abandon()
 
 
-class Coordinator:
-    remaining_to_load = 0
-
-
 class Parts:
-    """The parts of a broker that `Health` checks."""
+    """The part of a broker that `Health` checks."""
 
-    def __init__(self):
-        self.groups, self.transactions = Coordinator(), Coordinator()
+    remaining_to_load = 0
 
 
 def test_coordinators_must_have_read_their_logs_once():
     health, parts = Health(), Parts()
     assert health.problem() == "The broker reads its metadata"
-    parts.groups.remaining_to_load, parts.transactions.remaining_to_load = 50, 7
+    parts.remaining_to_load = 57
     health.running(parts)
     assert health.problem() == "The coordinators read their logs: 57 partitions are left"
     assert health.remaining()["remaining_coordinators_to_load"] == 57
-    parts.groups.remaining_to_load = parts.transactions.remaining_to_load = 0
+    parts.remaining_to_load = 0
     assert health.problem() is None
-    parts.groups.remaining_to_load = 1  # a new partition
+    parts.remaining_to_load = 1  # a new partition
     assert health.problem() is None
 
 

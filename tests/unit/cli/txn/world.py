@@ -80,7 +80,9 @@ class World:
         topics = []
         for name in names:
             rows = [
-                SimpleNamespace(partition_index=number, leader_id=each.leader, leader_epoch=each.leader_epoch)
+                SimpleNamespace(
+                    partition_index=number, leader_id=each.leader, leader_epoch=each.leader_epoch, replica_nodes=[]
+                )
                 for (topic, number), each in self.partitions.items()
                 if topic == name
             ]
