@@ -10,7 +10,7 @@ COMPILED := $(VENV)/.compiled
 CHECK_PYTHON = $(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12 ...")'
 # What is drawn in tests is drawn anew for each commit, and the same for everybody who tests that commit.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
-# How many processes run the tests: auto is two for each processor and one more, 0 is one without pytest-xdist.
+# How many processes run the tests: auto is two for each processor, 0 is one without pytest-xdist.
 JOBS ?= auto
 # How much. CI (.ci/run) says SEEDS=4000 FAST=0, `make check` more; FAST=1 leaves the slow tests out.
 SEEDS ?= 400

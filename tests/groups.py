@@ -80,12 +80,12 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Return two processes for each processor and one more, as far as memory allows: many tests wait for a client."""
+    """Return two processes for each processor, as far as memory allows: many tests wait for a client."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(processors, min(2 * processors + 1, memory_bytes // BYTES_OF_PROCESS))
+    return max(processors, min(2 * processors, memory_bytes // BYTES_OF_PROCESS))
 
 
 @pytest.hookimpl(optionalhook=True)
