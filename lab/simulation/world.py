@@ -148,7 +148,7 @@ class World:
             self._start_clients()
             self.faults.plan(self._active)
             self._arm_next_kill()
-            self._work_until(self._has_worked, LONGEST_MS)
+            self._work_until(self._is_work_over, LONGEST_MS)
             self._rest()
             if not self.violations:
                 self._read_all()
@@ -158,7 +158,7 @@ class World:
             logger.propagate = propagate
             logger.setLevel(level)
 
-    def _has_worked(self) -> bool:
+    def _is_work_over(self) -> bool:
         """Return whether every client has done what the run must wait for."""
         return all(map(attrgetter("has_worked"), self.processes))
 

@@ -133,7 +133,7 @@ class PartitionStream:
                 self._leave()
             else:
                 self.aborted = answer.aborted
-                is_over = self._is_compacted(answer) or self._is_behind(answer, offset)
+                is_over = self._has_no_more_batches(answer) or self._is_behind(answer, offset)
                 if answer.records_end > answer.records_start or is_over:
                     return frame[answer.records_start : answer.records_end]
                 if not answer.error and self._follow(answer.preferred_replica):
@@ -193,7 +193,7 @@ class PartitionStream:
             self._rate.spend(len(frame))
             return read_fetch_response(frame, version, self._isolation), frame
 
-    def _is_compacted(self, answer: Fetched) -> bool:
+    def _has_no_more_batches(self, answer: Fetched) -> bool:
         """Return whether an empty answer means that there is no batch up to the stable offset."""
         is_answered = answer.is_named and not answer.error and answer.preferred_replica < 0
         return self._stable_end is not None and is_answered and answer.stable_offset >= self._stable_end

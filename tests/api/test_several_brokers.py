@@ -230,3 +230,18 @@ def test_settings_of_a_single_broker_are_refused(cluster):
     resource = {"resource_type": 4, "resource_name": "1", "configs": [{"name": "log.retention.ms", "value": "1"}]}
     (row,) = cluster.call(K.ALTER_CONFIGS, 0, resources=[resource], validate_only=False).responses
     assert row.error_code == E.INVALID_REQUEST and "cluster's default" in row.error_message
+
+
+def test_a_partition_whose_leader_is_in_no_broker_of_the_process_is_refused(cluster):
+    """A directory of a larger cluster has such partitions: their replicas are elsewhere."""
+    find_coordinator(cluster, "txn", FOR_TRANSACTIONS)
+    for name in (TOPIC, "__transaction_state"):
+        topic = cluster.assembly.broker.cluster.topics[name]
+        topic.registrations[:] = [place._replace(leader=9) for place in topic.registrations]
+    for node_id in BROKERS:
+        broker = cluster.ask_broker(node_id)
+        assert produce_at(broker, 0) is NOT_LEADER
+        assert broker.call(K.FIND_COORDINATOR, 1, key="txn", key_type=FOR_TRANSACTIONS).node_id == node_id
+        asked = {"transactional_id": "txn", "transaction_timeout_ms": 1_000}
+        assert broker.call(K.INIT_PRODUCER_ID, 4, **asked).error_code == E.NOT_COORDINATOR
+        assert {leader for leader, _ in describe_places(broker)} == {node_id}

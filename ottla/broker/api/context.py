@@ -156,8 +156,9 @@ class Broker:
         return leader.groups.complete_transaction(partition, marker)
 
     def _leader_of(self, topic: str, index: int) -> "Broker":
+        """Return the broker that leads a partition; this one, which refuses, if none of this process does."""
         leader, _ = self.cluster.leader_of(topic, index)
-        return self.brokers[leader - self.brokers[0].cluster.node_id]
+        return next((each for each in self.brokers if each.cluster.node_id == leader), self)
 
     def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
         """Return whether the client has this right to the resource of this name. The check is charged."""

@@ -218,7 +218,7 @@ def _partition_count(broker: Broker, topic: Any) -> int:
 def _factor(broker: Broker, topic: Any) -> int:
     """Return the replication factor of a topic whose request is valid."""
     if topic.assignments:
-        return len(_replicas_of(topic)[0])
+        return len(topic.assignments[0].broker_ids)
     return broker.cluster.default_factor if topic.replication_factor == -1 else int(topic.replication_factor)
 
 

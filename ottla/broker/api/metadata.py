@@ -149,7 +149,8 @@ class _Answer:
             error = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
             known = replicas if self._version else ()
             return _Placed(error, NO_LEADER, known, known, replicas)
-        return _Placed(ErrorCode.NONE, place.leader, replicas, replicas, ())
+        leader = place.leader if place.leader in cluster.own_ids else cluster.node_id
+        return _Placed(ErrorCode.NONE, leader, replicas, replicas, ())
 
     async def add(self, topic: TopicImage) -> None:
         """Add a topic with its partitions."""

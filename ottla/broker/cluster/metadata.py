@@ -216,10 +216,6 @@ class Cluster:
             *(len(self._absent), count, topic_name, index),
         )
 
-    def leads(self, topic: str, index: int) -> bool:
-        """Return whether this broker leads the partition."""
-        return self.has_partition(topic, index)
-
     def leader_of(self, topic: str, index: int) -> tuple[int, int]:
         """Return the id of the broker that leads the partition, and its epoch; (-1, -1) if there is none."""
         if not self.has_partition(topic, index):

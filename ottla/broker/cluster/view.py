@@ -14,17 +14,13 @@ class View(Cluster):
         self._producer_ids = ProducerIdManager(cluster.controller, cluster._turns, node_id)
         self._whole = cluster
 
-    def leads(self, topic: str, index: int) -> bool:
-        """Return whether this broker leads the partition."""
-        return self.leader_of(topic, index)[0] == self.node_id
-
     def replica(self, topic: str, index: int) -> Partition | None:
         """Return the partition if this broker has a replica of it, else None."""
         return self._whole.partition(topic, index) if self._has_replica(topic, index) else None
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Return the partition, or None if the cluster has no such topic or index, or this broker does not lead it."""
-        return self._whole.partition(topic, index) if self.leads(topic, index) else None
+        return self._whole.partition(topic, index) if self._leads(topic, index) else None
 
     def is_unopened(self, topic: str, index: int) -> bool:
         """Return whether this broker has a replica of the partition, and it is not open yet."""
@@ -33,6 +29,9 @@ class View(Cluster):
     async def size_bytes(self, topic: str, index: int) -> int | None:
         """Return the size of the segments of a partition that this broker has a replica of, else None."""
         return await self._whole.size_bytes(topic, index) if self._has_replica(topic, index) else None
+
+    def _leads(self, topic: str, index: int) -> bool:
+        return self.leader_of(topic, index)[0] == self.node_id
 
     def _has_replica(self, topic: str, index: int) -> bool:
         if not self.has_partition(topic, index):
