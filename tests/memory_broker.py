@@ -77,7 +77,7 @@ class Client:
         self._asked = deque()
         self._received = b""
         self._broker = broker
-        self._connection = broker.assembly.accept()
+        self._connection = broker.assembly.accept(broker=broker.number)
         self._link = Link(broker, self, self._connection, name)
         self._connection.session.principal = principal
 
@@ -132,7 +132,7 @@ class MemoryBroker:
         config = Config(log_dirs="/data", **options)
         self.assembly = Assembly(config, self.clock, self.disk, self.turns, broker_count=brokers)
         self.replies = []
-        self._number = 0
+        self.number = 0
         self.link = None
         self.advance()
 
@@ -160,15 +160,27 @@ class MemoryBroker:
         while not done:
             self.schedule.run_next()
 
+    def complete(self, work):
+        """Run a coroutine of the broker to its end and return its result. Raises its exception."""
+        results, errors = [], []
+        self.turns.event(lambda: self.turns.start(work, results.append, errors.append))
+        for _ in range(1_000):
+            if results or errors:
+                break
+            self.advance()
+        if errors:
+            raise errors[0]
+        return results[0]
+
     def ask_broker(self, node_id):
         """Send the next requests to the broker of this id, on a new connection."""
-        self.link, self._number = None, node_id - self.assembly.broker.cluster.node_id
+        self.link, self.number = None, node_id - self.assembly.broker.cluster.node_id
         return self
 
     def serve(self, message, version):
         """Return the frame of the reply; None if the connection was closed instead."""
         if self.link is None:
-            self.link = Link(self, self, self.assembly.accept(broker=self._number), "client")
+            self.link = Link(self, self, self.assembly.accept(broker=self.number), "client")
         self.replies.clear()
         self.link.send(codec.encode_request(message, version, 1, "client"))
         for _ in range(1_000):

@@ -8,7 +8,7 @@ from secrets import token_bytes
 from ottla.broker.api.context import Broker
 from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE, list_versions
-from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
@@ -96,6 +96,7 @@ class Assembly:
         self.broker.thaw = self.thaw
         if len(parts) > 1:
             self.broker.divide(parts)
+            cluster.on_leader_changed.append(self._move_coordinator)
         self.dispatchers = [Dispatcher(each, TABLE, first_use=True) for each in self.broker.brokers]
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
@@ -124,6 +125,18 @@ class Assembly:
         logins = logins_of(storage.config, scram_users, KeyFetchContext(clock, self._turns, Web(clock.from_thread)))
         broker.mechanisms = {**logins}
         return logins
+
+    def _move_coordinator(self, topic: str, index: int) -> None:
+        """Let the new leader of a coordinator's partition coordinate it."""
+        if topic not in INTERNAL_TOPICS:
+            return
+        leader, _ = self.broker.cluster.leader_of(topic, index)
+        for each in self.broker.brokers:
+            coordinator = each.groups if topic == CONSUMER_OFFSETS_TOPIC else each.transactions.states
+            if each.cluster.node_id == leader:
+                coordinator.become(index)
+            else:
+                coordinator.resign(index)
 
     def start_housekeeping(self) -> None:
         """Start the periodic work: checkpoints, retention, cleaning, expiry of producers, idle connections."""

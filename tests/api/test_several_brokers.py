@@ -241,7 +241,8 @@ def test_a_partition_whose_leader_is_in_no_broker_of_the_process_is_refused(clus
     for node_id in BROKERS:
         broker = cluster.ask_broker(node_id)
         assert produce_at(broker, 0) is NOT_LEADER
-        assert broker.call(K.FIND_COORDINATOR, 1, key="txn", key_type=FOR_TRANSACTIONS).node_id == node_id
+        reply = broker.call(K.FIND_COORDINATOR, 1, key="txn", key_type=FOR_TRANSACTIONS)
+        assert (reply.node_id, reply.error_code) == (-1, E.COORDINATOR_NOT_AVAILABLE)
         asked = {"transactional_id": "txn", "transaction_timeout_ms": 1_000}
         assert broker.call(K.INIT_PRODUCER_ID, 4, **asked).error_code == E.NOT_COORDINATOR
-        assert {leader for leader, _ in describe_places(broker)} == {node_id}
+        assert {leader for leader, _ in describe_places(broker)} == {-1}

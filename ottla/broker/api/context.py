@@ -91,6 +91,8 @@ class Broker:
     quotas: QuotaManagers = field(init=False)
     thaw: "Callable[[], bool]" = field(init=False, default=lambda: False)
     """Ends the frozen state of `ottla serve --as-pulled`. Returns False if the broker is not frozen."""
+    is_divided: bool = field(init=False, default=False)
+    """Whether the process has several brokers: leaders and coordinators may move from one to another."""
     _several: "Sequence[Broker]" = field(init=False, default=())
     """The brokers of this process if they are several. One broker does not refer to itself: it would be garbage."""
 
@@ -106,6 +108,7 @@ class Broker:
 
     def divide(self, parts: "Sequence[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]") -> None:
         """Make a broker of each of these views and coordinators. They share all that this one has now."""
+        self.is_divided = True
         brokers = tuple(copy(self) for _ in parts)
         for broker, (cluster, transactions, groups) in zip(brokers, parts, strict=True):
             broker.cluster, broker.transactions, broker.groups = cluster, transactions, groups
@@ -114,6 +117,10 @@ class Broker:
                 name: endpoint._replace(node_id=cluster.node_id) for name, endpoint in self.endpoints.items()
             }
         self._several = brokers
+
+    def leads(self, partition: "Partition") -> bool:
+        """Return whether this broker leads the partition. It may have moved, or be deleted, while a handler waited."""
+        return self.cluster.partition(partition.topic, partition.index) is partition
 
     def transaction_shards(self) -> "Iterator[Shard]":
         """Return the partitions of transactional ids that are replayed, of all brokers."""
@@ -133,19 +140,20 @@ class Broker:
         return sum(each.transactions.count_open() for each in self.brokers)
 
     def endpoints_of(self, listener_name: str) -> list[NodeEndpoint]:
-        """Return the advertised endpoints of all brokers on this listener; none if it is not advertised."""
-        found = (each.endpoints.get(listener_name) for each in self.brokers)
+        """Return the advertised endpoints of all running brokers on this listener; none if it is not advertised."""
+        stopped = self.cluster.stopped_ids
+        found = (each.endpoints.get(listener_name) for each in self.brokers if each.cluster.node_id not in stopped)
         return [endpoint for endpoint in found if endpoint is not None]
 
-    def coordinator_of(self, transactional_id: str) -> "Broker":
-        """Return the broker that coordinates a transactional id."""
+    def coordinator_of(self, transactional_id: str) -> "Broker | None":
+        """Return the broker that coordinates a transactional id; None if no broker does."""
         if not self._several:
             return self
         states = self.transactions.states
         return self._leader_of(states.topic, states.partition_for(transactional_id))
 
-    def group_coordinator_of(self, group_id: str) -> "Broker":
-        """Return the broker that coordinates a group."""
+    def group_coordinator_of(self, group_id: str) -> "Broker | None":
+        """Return the broker that coordinates a group; None if no broker does."""
         if not self._several:
             return self
         return self._leader_of(CONSUMER_OFFSETS_TOPIC, self.groups.offsets.partition_for(group_id))
@@ -153,12 +161,13 @@ class Broker:
     def complete_group_transaction(self, partition: "Partition", marker: TransactionMarker) -> ErrorCode:
         """Append a marker to an offsets partition, at the coordinator of its groups."""
         leader = self if not self._several else self._leader_of(partition.topic, partition.index)
+        if leader is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return leader.groups.complete_transaction(partition, marker)
 
-    def _leader_of(self, topic: str, index: int) -> "Broker":
-        """Return the broker that leads a partition; this one, which refuses, if none of this process does."""
+    def _leader_of(self, topic: str, index: int) -> "Broker | None":
         leader, _ = self.cluster.leader_of(topic, index)
-        return next((each for each in self.brokers if each.cluster.node_id == leader), self)
+        return next((each for each in self.brokers if each.cluster.node_id == leader), None)
 
     def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
         """Return whether the client has this right to the resource of this name. The check is charged."""

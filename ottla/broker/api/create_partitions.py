@@ -14,6 +14,7 @@ from ottla.broker.api.create_topics import assignment_problem
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.image import TopicImage
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
 from ottla.protocol.api_keys import ApiKey
@@ -63,7 +64,7 @@ class _Adding:
         cluster, turns = self._broker.cluster, self._broker.turns
         for item in accepted:
             topic = cluster.topics.get(item.name)
-            refused = _refuse(cluster.own_ids, topic, item, self._left)
+            refused = _refuse(cluster, topic, item, self._left)
             if refused is None and topic is not None and self._quota is not None:
                 refused = None if self._quota.takes(item.count - topic.partition_count) else QUOTA_EXCEEDED
             self._outcomes[item.name] = refused
@@ -74,7 +75,7 @@ class _Adding:
             await turns.spend(CHANGE_US)
 
 
-def _refuse(brokers: range, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
+def _refuse(cluster: Cluster, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
     """Return the reason why partitions cannot be added, or None. Source:
     `ReplicationControlManager.createPartitions`."""
     if topic is None:
@@ -91,7 +92,7 @@ def _refuse(brokers: range, topic: TopicImage | None, item: Any, left: int) -> A
             "increase.",
         )
     if item.assignments is not None:
-        problem = _assignment_problem(brokers, topic.replication_factor, added, _replicas_of(item))
+        problem = _assignment_problem(cluster, topic, added, _replicas_of(item))
         if problem:
             return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if added > left:
@@ -104,11 +105,11 @@ def _replicas_of(item: Any) -> list[tuple[int, ...]]:
     return [tuple(row.broker_ids) for row in item.assignments or ()]
 
 
-def _assignment_problem(brokers: range, factor: int, added: int, assignments: Sequence[Sequence[int]]) -> str:
+def _assignment_problem(cluster: Cluster, topic: TopicImage, added: int, assignments: Sequence[Sequence[int]]) -> str:
     if len(assignments) != added:
         found = f"only {len(assignments)} assignment(s) were specified."
         return f"Attempted to add {added} additional partition(s), but {found}"
-    return assignment_problem(brokers, factor, assignments)
+    return assignment_problem(cluster, topic.replication_factor, assignments, topic.partition_count)
 
 
 API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (ALTER_TOPIC,))

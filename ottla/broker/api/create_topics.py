@@ -17,6 +17,7 @@ from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
+from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
@@ -170,15 +171,21 @@ def _refuse_assignment(broker: Broker, topic: Any) -> ApiError | None:
     if indexes != list(range(len(indexes))):
         return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
     assigned = _replicas_of(topic)
-    problem = assignment_problem(broker.cluster.own_ids, len(assigned[0]), assigned)
+    problem = assignment_problem(broker.cluster, len(assigned[0]), assigned, 0)
     return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem) if problem else None
 
 
-def assignment_problem(brokers: range, factor: int, assigned: Sequence[Sequence[int]]) -> str:
-    """Return the reason why partitions of a topic with `factor` replicas cannot have these; empty if they can."""
-    for replicas in assigned:
-        if problem := _replicas_problem(brokers, replicas):
+def assignment_problem(cluster: Cluster, factor: int, assigned: Sequence[Sequence[int]], first: int) -> str:
+    """Return the reason why partitions of a topic with `factor` replicas cannot have these; empty if they can. `first`
+    is the number of the first partition."""
+    for index, replicas in enumerate(assigned, first):
+        if problem := _replicas_problem(cluster.own_ids, replicas):
             return problem
+        if cluster.stopped_ids.issuperset(replicas):
+            return (
+                f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+                "controlled shutdown."
+            )
         if len(replicas) != factor:
             return (
                 f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "

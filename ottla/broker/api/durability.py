@@ -27,9 +27,15 @@ async def wait_durable(broker: Broker, log: StateLog, last_offset: int) -> Error
 async def wait_group_durable(broker: Broker, group_id: str) -> ErrorCode:
     """Wait until all records in the group's log now are durable: those of the caller, and those that it has read.
 
-    The error is one for clients of a coordinator.
+    The error is one for clients of a coordinator. NOT_COORDINATOR: the group has moved to another broker, which waits
+    for the records, too.
     """
     log = broker.groups.offsets.log_of(group_id)
-    if log is None or log.log_end_offset <= log.high_watermark:
+    if log is None:
+        return ErrorCode.NOT_COORDINATOR if broker.is_divided else NO_ERROR
+    if log.log_end_offset <= log.high_watermark:
         return NO_ERROR
-    return client_error(await wait_durable(broker, log, log.log_end_offset - 1))
+    error = client_error(await wait_durable(broker, log, log.log_end_offset - 1))
+    if not error and broker.is_divided and broker.groups.offsets.log_of(group_id) is None:
+        return ErrorCode.NOT_COORDINATOR
+    return error

@@ -64,6 +64,9 @@ class FetchPartitionStatus(NamedTuple):
     max_bytes: int
     partition: Partition | None
     error: ErrorCode
+    leader_epoch: int = -1
+    """The epoch of the partition at the check."""
+    requested_epoch: int = -1
 
 
 FetchStatus = dict[str, dict[int, FetchPartitionStatus]]
@@ -105,7 +108,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
     errors: dict[int, int] = {}
-    topics = await _read(broker, status, isolation, max_bytes, errors, counts=quota is None)
+    topics = await _read(broker, version, status, isolation, max_bytes, errors, counts=quota is None)
     if quota is not None:
         if not quota.may_fetch(_answered_bytes(broker, topics)):
             topics = []  # no records: the client repeats the fetch when it is not throttled any more
@@ -131,14 +134,21 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
         partition = broker.cluster.replica(topic, index)
     if partition is None:
         return FetchPartitionStatus(offset, max_bytes, None, broker.cluster.absence(topic, index))
-    error = NO_ERROR
-    if version >= 9:
-        error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)  # type: ignore[attr-defined]
+    requested = row.current_leader_epoch if version >= 9 else -1  # type: ignore[attr-defined]
+    error = leader_epoch_error(requested, partition.leader_epoch)
     if partition.offline is not None:
         error = ErrorCode.KAFKA_STORAGE_ERROR
     elif not error and not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
         error = ErrorCode.OFFSET_OUT_OF_RANGE
-    return FetchPartitionStatus(offset, max_bytes, partition, error)
+    return FetchPartitionStatus(offset, max_bytes, partition, error, partition.leader_epoch, requested)
+
+
+def _check_again(broker: Broker, version: int, row: FetchPartitionStatus, partition: Partition) -> ErrorCode:
+    """Return the error of a row whose partition has a new leader since its check."""
+    follows = version >= FIRST_VERSION_FROM_FOLLOWERS
+    if not broker.leads(partition) and not (follows and broker.cluster.replica(partition.topic, partition.index)):
+        return broker.cluster.absence(partition.topic, partition.index)
+    return leader_epoch_error(row.requested_epoch, partition.leader_epoch)
 
 
 def leader_epoch_error(requested: int, current: int) -> ErrorCode:
@@ -166,6 +176,8 @@ async def _has_enough(
                 continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
             return True
         waits = True
+        if row.partition.leader_epoch != row.leader_epoch:
+            return True  # the leader has changed
         if row.offset < row.partition.log.log_start_offset:  # DeleteRecords or retention raised it
             return True
         missing -= row.partition.bytes_available(row.offset, isolation, missing)
@@ -266,6 +278,7 @@ async def _wait_for_wake(
 
 async def _read(
     broker: Broker,
+    version: int,
     status: FetchStatus,
     isolation: FetchIsolation,
     max_bytes: int,
@@ -289,9 +302,12 @@ async def _read(
             most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
             partition = row.partition
             turns.charged_us += ROW_US
-            if row.error or partition is None:
-                errors[row.error] = errors.get(row.error, 0) + 1
-                fetched.append(_error_row(index, row.error, () if partition is None else None))
+            error = row.error
+            if partition is not None and partition.leader_epoch != row.leader_epoch:
+                error = error or _check_again(broker, version, row, partition)
+            if error or partition is None:
+                errors[error] = errors.get(error, 0) + 1
+                fetched.append(_error_row(index, error, () if partition is None else None))
                 continue
             partition.fetch_requests += 1
             size_bytes = min(row.max_bytes, left)

@@ -142,15 +142,20 @@ class _Answer:
         return operations.of_topic(self._broker, self._request, name)
 
     def _place(self, place: PartitionRegistration) -> _Placed:
-        """Return the leader and the replicas, of which this process has all that are brokers of it."""
+        """Return the leader, the replicas, those in sync and those offline, of the brokers that this process is."""
         cluster = self._broker.cluster
         replicas = tuple(replica for replica in place.replicas if replica in cluster.own_ids) or (cluster.node_id,)
         if not self.brokers:  # the listener of the client is not advertised
             error = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
             known = replicas if self._version else ()
             return _Placed(error, NO_LEADER, known, known, replicas)
-        leader = place.leader if place.leader in cluster.own_ids else cluster.node_id
-        return _Placed(ErrorCode.NONE, leader, replicas, replicas, ())
+        if len(cluster.own_ids) == 1:
+            return _Placed(ErrorCode.NONE, cluster.node_id, replicas, replicas, ())
+        in_sync = tuple(replica for replica in place.isr if replica in replicas)
+        offline = tuple(replica for replica in replicas if replica in cluster.stopped_ids)
+        if place.leader not in cluster.own_ids:
+            return _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, replicas, in_sync, offline)
+        return _Placed(ErrorCode.NONE, place.leader, replicas, in_sync, offline)
 
     async def add(self, topic: TopicImage) -> None:
         """Add a topic with its partitions."""

@@ -42,9 +42,8 @@ def verify(
 
     `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
     """
-    (error,) = broker.coordinator_of(transactional_id).transactions.verify(
-        transactional_id, producer_id, epoch, (place,)
-    )
+    coordinator = broker.coordinator_of(transactional_id) or broker  # this one refuses
+    (error,) = coordinator.transactions.verify(transactional_id, producer_id, epoch, (place,))
     if not error:
         return error
     if error is ErrorCode.PRODUCER_FENCED:
@@ -64,8 +63,8 @@ async def add(
     clock = broker.clock
     until_ms = clock.monotonic_ms() + retry_ms
     while True:
-        coordinator = broker.coordinator_of(transactional_id).transactions
-        error = await coordinator.add_partitions(transactional_id, producer_id, epoch, places, V2)
+        coordinator = broker.coordinator_of(transactional_id) or broker
+        error = await coordinator.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
         if not error:
             return error
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS or clock.monotonic_ms() >= until_ms:

@@ -33,11 +33,14 @@ from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import (
     BROKER_RESOURCE,
+    NO_LEADER,
+    NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
     Ints,
     MetadataRecord,
+    PartitionChangeRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -81,6 +84,9 @@ class Partitions(Protocol):
     def configure(self, topic: TopicImage) -> None:
         """Apply the configs of a topic to its logs."""
 
+    def follow_leader(self, topic: TopicImage, index: int) -> None:
+        """Begin the new leader epoch of a partition, whose leader has changed."""
+
 
 Place = Callable[[int, int], Ints]
 """(partition, replication factor) -> replicas, the leader first."""
@@ -121,6 +127,8 @@ class Controller:
         self._removing: dict[bytes, tuple[TopicImage, Iterator[int]]] = {}
         self._place = place
         self._reserved_below = 0
+        self.stopped_ids: set[int] = set()
+        """The ids of the brokers that are stopped, of several ones in this process."""
 
     # --- changes, one at a time for each name ---------------------------------------------------------------------
 
@@ -198,9 +206,7 @@ class Controller:
         topic_id = self.new_id()
         records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
         records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
-        batch = ValuesBatch()
-        batch.add([encode_metadata_record(record) for record in records])
-        places = await self._add_partitions(batch, topic_id, range(partition_count), factor, assigned)
+        batch, places = await self._encode_partitions(records, topic_id, range(partition_count), factor, assigned)
 
         def apply() -> None:
             topic = TopicImage(name, topic_id, [0] * partition_count, places, configs)
@@ -218,8 +224,8 @@ class Controller:
         """Give a topic more partitions, so that it has `partition_count`. Without `assigned` replicas they get as many
         as its partition 0."""
         added = range(topic.partition_count, partition_count)
-        batch = ValuesBatch()
-        places = await self._add_partitions(batch, topic.topic_id, added, topic.replication_factor, assigned)
+        factor = topic.replication_factor
+        batch, places = await self._encode_partitions((), topic.topic_id, added, factor, assigned)
 
         def apply() -> None:
             self._image.will_change(topic)
@@ -230,11 +236,35 @@ class Controller:
 
         self._log.append_batch(batch, apply)
 
+    async def change_partitions(self, changes: Sequence[PartitionChangeRecord]) -> None:
+        """Log new leaders and in-sync sets of partitions whose topics are locked. They are in force when they are
+        durable."""
+        batch = await self._encode(changes)
+
+        def apply() -> None:
+            for change in changes:
+                self._image.apply(change)
+                topic = self._image.topics_by_id.get(change.topic_id)
+                if topic is not None and change.leader != NO_LEADER_CHANGE:
+                    self._partitions.follow_leader(topic, change.partition_id)
+
+        self._log.append_batch(batch, apply)
+
+    async def _encode_partitions(
+        self, head: Sequence[MetadataRecord], topic_id: bytes, indexes: range, factor: int, assigned: Sequence[Ints]
+    ) -> tuple[ValuesBatch, list[PartitionRegistration]]:
+        """Encode some records and those of many partitions, a few per turn. Return them, and the places of the
+        partitions. The name is locked; the caller logs the records."""
+        while True:
+            batch, stopped = ValuesBatch(), {*self.stopped_ids}
+            batch.add([encode_metadata_record(record) for record in head])
+            places = await self._add_partitions(batch, topic_id, indexes, factor, assigned)
+            if stopped == self.stopped_ids:  # else a broker has stopped or started meanwhile
+                return batch, places
+
     async def _add_partitions(
         self, batch: ValuesBatch, topic_id: bytes, indexes: range, factor: int, assigned: Sequence[Ints]
     ) -> list[PartitionRegistration]:
-        """Encode the records of many partitions, a few per turn, and return their places. The name is locked; the
-        caller logs the records."""
         places: list[PartitionRegistration] = []
         for start in range(0, len(indexes), _PARTITIONS_AT_ONCE):
             by_replicas: dict[Ints, list[int]] = {}
@@ -245,6 +275,10 @@ class Controller:
             place_of: dict[int, PartitionRegistration] = {}
             for replicas, numbers in by_replicas.items():
                 first = partition_on(replicas, self._directory_id(), topic_id, 0)
+                if self.stopped_ids:
+                    in_sync = tuple(each for each in replicas if each not in self.stopped_ids)
+                    leader = in_sync[0] if in_sync else NO_LEADER
+                    first = first._replace(leader=leader, isr=in_sync or replicas)
                 batch.add(encode_partition_records(first, numbers))
                 place_of |= dict.fromkeys(numbers, self._image.intern(PartitionRegistration.of(first)))
             places += map(place_of.__getitem__, some)

@@ -88,6 +88,8 @@ class Cluster:
         self.node_id = node_id
         self.own_ids = range(node_id, node_id + broker_count)
         """The ids of the brokers that this process is."""
+        self.on_leader_changed: list[Callable[[str, int], None]] = []
+        """Callbacks that run with topic and partition in the step that changes a leader."""
         self.default_factor = min(default_factor, broker_count)
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
@@ -126,6 +128,11 @@ class Cluster:
     @property
     def topics_by_id(self) -> dict[bytes, TopicImage]:
         return self.image.topics_by_id
+
+    @property
+    def stopped_ids(self) -> set[int]:
+        """The ids of the brokers of this process that are stopped."""
+        return self.controller.stopped_ids
 
     @property
     def on_topic_deleted(self) -> list[Callable[[TopicImage], None]]:
@@ -352,6 +359,14 @@ class Cluster:
 
     # --- leaders --------------------------------------------------------------------------------------------------
 
+    def follow_leader(self, topic: TopicImage, index: int) -> None:
+        """Begin the new leader epoch of a partition, whose leader has changed."""
+        partition = self._partitions[topic.name][index]
+        if partition is not None:  # another one begins with it when it is opened
+            partition.lead(topic.leader_epochs[index])
+        for callback in self.on_leader_changed:
+            callback(topic.name, index)
+
     def _elect(self) -> None:
         """Elect leaders. After an unclean stop every partition gets a new leader epoch, so that clients can detect lost
         offsets. After a clean stop only partitions that Kafka left without a leader, or that a broker led which this
@@ -376,9 +391,12 @@ class Cluster:
             self.metadata_log.commit(changes[start : start + RECORDS_PER_COMMIT])
 
     def _place(self, index: int, factor: int) -> Ints:
-        """Return the replicas of a new partition: partition i begins at the broker i modulo their number."""
-        ids = self.own_ids
-        return tuple(ids[(index + each) % len(ids)] for each in range(factor))
+        """Return the replicas of a new partition: partition i begins at the broker i modulo their number. Brokers that
+        are stopped come last."""
+        stopped = self.stopped_ids
+        ids = self.own_ids if not stopped else [each for each in self.own_ids if each not in stopped]
+        running = [ids[(index + each) % len(ids)] for each in range(min(factor, len(ids)))]
+        return (*running, *sorted(stopped)[: factor - len(running)])
 
     def _open_steps(self, topic: TopicImage, index: int) -> Steps[Partition]:
         self._turns.charge(OPEN_PARTITION_US)

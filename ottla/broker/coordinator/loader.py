@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.shard import CoordinatorShard, StateLog
 from ottla.broker.costs import BATCH_US, STATE_BYTE_US, STATE_RECORD_US
-from ottla.broker.turns import Handler, OneAtATime, Turns
-from ottla.protocol.errors import ProtocolError
+from ottla.broker.turns import Handler, OneAtATime, Turns, Wait
+from ottla.protocol.errors import ErrorCode, ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,8 @@ class CoordinatorLoader(Generic[S]):
 
     `new_shard` makes an empty shard. `settle`, if given, is awaited after each batch, for work that a shard spreads
     over turns. A complete shard is added to `shards`, and then `on_load` is awaited with it.
+
+    A partition whose leader changes while it is read is read again if this broker leads it then.
 
     A partition whose log cannot be read to its end has no coordinator (`broken`). With only a part of the records,
     producers would no longer be fenced and consumers would return to older offsets. Kafka serves the part that it could
@@ -54,11 +56,20 @@ class CoordinatorLoader(Generic[S]):
 
     def load(self, indexes: Iterable[int]) -> None:
         """Start to load these partitions now. Work beyond the turn budget continues in later turns."""
-        partitions = [*indexes]
-        self.loading.update(partitions)
-        self._queue.extend(partitions)
+        for index in indexes:
+            if index not in self.loading:
+                self.loading.add(index)
+                self._queue.append(index)
+        self.broken.difference_update(self._queue)
         if not self._stopped:
             self._work.start(self._load_queue)
+
+    def drop(self, index: int) -> S | None:
+        """Return the shard of a partition, which has one no more. If it is being loaded, the result is discarded."""
+        self.loading.discard(index)
+        if index in self._queue:
+            self._queue.remove(index)
+        return self.shards.pop(index, None)
 
     def stop(self) -> None:
         """Stop loading. Partitions that are not loaded by now stay unloaded."""
@@ -75,17 +86,27 @@ class CoordinatorLoader(Generic[S]):
                 self._give_up(index, str(error))
             except Exception as bug:
                 self._give_up(index, "a bug", bug)
+            if index not in self.loading or index in self._queue:
+                continue  # it moved; if it has come back, it is loaded again
             self.loading.discard(index)
             if shard is not None:
                 self.shards[index] = shard
                 await self._on_load(shard)
 
     async def _build(self, index: int) -> S | None:
-        """Return a shard with its log replayed; None if the log is offline or deleted."""
+        """Return a shard with its log replayed; None if the log is offline or deleted, or another broker leads it.
+
+        Records that are not durable yet are awaited, because they may still be lost.
+        """
         partition = await self._cluster.get_or_open(self._topic, index)
         if partition is None or partition.offline is not None:
             return None
         shard, turns = self._new_shard(partition), self._turns
+        if partition.log_end_offset > partition.high_watermark:
+            durable: Wait[ErrorCode] = Wait(turns)
+            partition.when_durable(partition.log_end_offset - 1, durable.wake)
+            if error := await durable:
+                raise OSError(f"its last records are not durable: {error.name}")
         for header, batch in partition.scan(partition.log_start_offset):
             shard.replay(header, batch)
             await turns.spend(BATCH_US + header.record_count * STATE_RECORD_US + len(batch) * STATE_BYTE_US)

@@ -101,11 +101,15 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     def answer_refusal(self, shard: S, change: C, error: ErrorCode) -> R:
         """Return the answer to a change that the log refused. `error` is the log's, not the one for the client."""
 
+    @abstractmethod
+    def on_resign(self, shard: S) -> None:
+        """End what waits in a shard that has resigned."""
+
     def mark_pending(self, shard: S, change: C) -> None:
         """Mark a change as pending: it was appended, and will be applied when it is durable."""
 
-    def answer_offline(self, change: C, error: ErrorCode) -> R:
-        """Return the answer to a change whose log went offline before the change was durable.
+    def answer_unapplied(self, change: C, error: ErrorCode) -> R:
+        """Return the answer to a change whose log went offline, or whose shard resigned, before it was durable.
 
         The next replay shows whether the change is in the log.
         """
@@ -122,6 +126,17 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     def stop(self) -> None:
         """Stop the replay."""
         self._loader.stop()
+
+    def become(self, index: int) -> None:
+        """Coordinate a partition from now on: this broker leads it."""
+        self._loader.load((index,))
+
+    def resign(self, index: int) -> None:
+        """Coordinate a partition no more, if this broker did: another one leads it."""
+        shard = self._loader.drop(index)
+        if shard is not None:
+            shard.resigned = True
+            self.on_resign(shard)
 
     # ---- shards
 
@@ -166,6 +181,8 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
 
     def write(self, shard: S, batch: bytearray, change: C) -> R:
         """Append a change to the log and apply it at once. The caller waits until it is durable before it replies."""
+        if shard.resigned:
+            return self.answer_refusal(shard, change, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         outcome = shard.log.append_own(batch)
         if outcome.error:
             return self.answer_refusal(shard, change, outcome.error)
@@ -177,6 +194,8 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         Return the answer if the change is durable at once, else a wait for the answer.
         """
         log = shard.log
+        if shard.resigned:
+            return self.answer_refusal(shard, change, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         outcome = log.append_own(batch)
         if outcome.error:
             return self.answer_refusal(shard, change, outcome.error)
@@ -186,7 +205,9 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         wait: Wait[R] = Wait(self._turns)
 
         def on_durable(error: ErrorCode) -> None:
-            wait.wake(self.answer_offline(change, error) if error else self.apply(shard, change, outcome.base_offset))
+            if shard.resigned:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            wait.wake(self.answer_unapplied(change, error) if error else self.apply(shard, change, outcome.base_offset))
 
         log.when_durable(outcome.last_offset, on_durable)
         return wait

@@ -15,8 +15,11 @@ StateLog: TypeAlias = Partition
 class CoordinatorShard(Protocol):
     """State that is built from the records of one partition.
 
-    A new shard is empty. It replays every batch of its log in order, and then serves requests.
+    A new shard is empty. It replays every batch of its log in order, and then serves requests, until it has `resigned`
+    because another broker leads its partition. A resigned shard accepts no change.
     """
+
+    resigned: bool
 
     @property
     def log(self) -> StateLog: ...

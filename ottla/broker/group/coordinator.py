@@ -1,6 +1,6 @@
 """The group coordinator: finds the group, calls it, logs its steps, wakes waiting handlers. shell
 
-One broker coordinates every group. Membership is here, committed offsets are in `commits.py`; both share the manager.
+Membership is here, committed offsets are in `commits.py`; both share the manager.
 
 Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMetadataManager` of Kafka 4.3.1.
 """
@@ -44,7 +44,10 @@ W = TypeVar("W")
 
 
 class GroupCoordinator:
-    """Every consumer group of one broker."""
+    """The groups that one broker coordinates.
+
+    `become` and `resign` are called with the number of a partition of `__consumer_offsets` when its leader changes.
+    """
 
     def __init__(
         self,
@@ -61,8 +64,9 @@ class GroupCoordinator:
         self._config = config
         self._new_member_uuid = new_member_uuid
         self._manager = GroupMetadataManager(
-            cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._start_group
+            cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._start_group, self._resign_group
         )
+        self.become, self.resign = self._manager.become, self._manager.resign
         self.offsets = OffsetCommits(self._manager, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
@@ -391,6 +395,15 @@ class GroupCoordinator:
         too_large = len(group.members) > self._config.group_max_size
         why = "it was loaded with more members than group.max.size"
         self._follow(metadata, group.begin_again(self._now(), why) if too_large else Outcome())
+
+    def _resign_group(self, metadata: GroupMetadata) -> None:
+        """End the timer of a group that another broker coordinates now, and answer the requests that wait in it."""
+        metadata.cancel_timer()
+        joins, metadata.joins = metadata.joins, {}
+        syncs, metadata.syncs = metadata.syncs, {}
+        moved = ErrorCode.NOT_COORDINATOR
+        self._wake_waiting(iter([(wait, JoinReply(moved, member_id)) for member_id, wait in joins.items()]))
+        self._wake_waiting(iter([(wait, SyncReply(moved)) for wait in syncs.values()]))
 
 
 def _join_member(group: ClassicGroup, request: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:

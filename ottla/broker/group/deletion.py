@@ -90,7 +90,7 @@ class GroupDeletion:
     async def _delete_in_portions(self, metadata: GroupMetadata) -> ErrorCode:
         group_id = metadata.group.group_id
         while True:
-            await self._manager.complete_all(self._manager.shards[metadata.index])
+            await self._manager.complete_all(metadata.shard)
             if not metadata.offsets.at_most:
                 return self._manager.log_removal(metadata)
             for some in self._tombstones.portions(group_id, metadata.offsets.places()):

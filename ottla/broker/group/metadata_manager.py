@@ -49,7 +49,8 @@ APPLIED_BY_GROUP: Final[Change] = (NO_PRODUCER_ID, ())
 class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     """The groups of one broker and the partitions that hold them.
 
-    `on_loaded` is called for each group when its partition is loaded.
+    `on_loaded` is called for each group when its partition is loaded. `on_resigned` is called for each group that
+    another broker coordinates from now on.
     """
 
     _cluster: Cluster
@@ -61,11 +62,13 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         clock: Clock,
         initial_rebalance_delay_ms: int,
         on_loaded: Callable[[GroupMetadata], None],
+        on_resigned: Callable[[GroupMetadata], None],
     ) -> None:
         super().__init__(CONSUMER_OFFSETS_TOPIC, cluster, turns, self.complete_all)
         self._clock = clock
         self._initial_rebalance_delay_ms = initial_rebalance_delay_ms
         self._on_loaded = on_loaded
+        self._on_resigned = on_resigned
 
     # ---- called by the runtime
 
@@ -76,6 +79,8 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     async def on_load(self, shard: GroupShard) -> None:
         """Call `on_loaded` for every group of a partition, in shares."""
         for metadata in [*shard.groups.values()]:
+            if shard.resigned:
+                return
             if shard.groups.get(metadata.group.group_id) is metadata:
                 self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
                 self._on_loaded(metadata)
@@ -83,6 +88,16 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         count = sum(len(each.groups) for each in self.shards.values())
         if count and not self.loading:
             log.info("Loaded %d groups", count)
+
+    def on_resign(self, shard: GroupShard) -> None:
+        """Call `on_resigned` for every group of a shard, in shares."""
+        self._turns.start(self._dismiss(shard), _ignore, _raise)
+
+    async def _dismiss(self, shard: GroupShard) -> None:
+        for metadata in [*shard.groups.values()]:
+            self._turns.charge(ROW_US * (1 + len(metadata.joins) + len(metadata.syncs)))
+            self._on_resigned(metadata)
+            await self._turns.yield_if_due()
 
     def apply(self, shard: GroupShard, change: Change, base_offset: int) -> ErrorCode:
         """Apply logged records as a replay does."""
@@ -109,24 +124,27 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
 
     def log_group(self, index: int, group_id: str, value: GroupValue | None) -> ErrorCode:
         """Log a new group, or the tombstone of a group, and apply it. Nothing changes if the log refuses it."""
+        return self._log_group(self.shards[index], group_id, value)
+
+    def _log_group(self, shard: GroupShard, group_id: str, value: GroupValue | None) -> ErrorCode:
         batch = group_batch(group_id, value, self._clock.now_ms())
-        return self.write(self.shards[index], batch, (NO_PRODUCER_ID, ((GroupKey(group_id), value),)))
+        return self.write(shard, batch, (NO_PRODUCER_ID, ((GroupKey(group_id), value),)))
 
     def log_removal(self, metadata: GroupMetadata) -> ErrorCode:
         """Log the tombstones of a group without members, and apply them."""
         group = metadata.group
         if isinstance(group, ConsumerGroup):
-            return self.log_consumer_group(metadata.index, [*group.tombstones()])
-        return self.log_group(metadata.index, group.group_id, None)
+            return self.log_consumer_group(metadata.shard, [*group.tombstones()])
+        return self._log_group(metadata.shard, group.group_id, None)
 
-    def log_consumer_group(self, index: int, rows: Rows, encoded: EncodedRows | None = None) -> ErrorCode:
+    def log_consumer_group(self, shard: GroupShard, rows: Rows, encoded: EncodedRows | None = None) -> ErrorCode:
         """Log records of one consumer group in one batch, and apply them. Nothing changes if the log refuses them.
 
         `encoded` are the same records, if they were encoded in steps before.
         """
         batch = consumer_group_batch(encoded or to_the_end(encode_rows(rows)), self._clock.now_ms())
         self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
-        return self.write(self.shards[index], batch, (NO_PRODUCER_ID, rows))
+        return self.write(shard, batch, (NO_PRODUCER_ID, rows))
 
     def log_step(self, metadata: GroupMetadata, group: ClassicGroup, step: Step, now: Moment) -> Outcome:
         """Log the step of a loaded classic group, which then applies it; return the outcome.
@@ -136,9 +154,8 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         record = step.record
         self._turns.charge(BATCH_US + len(record.members) * STATE_RECORD_US)
         try:
-            error = self.write(
-                self.shards[metadata.index], group_batch(group.group_id, record, now.wall_ms), APPLIED_BY_GROUP
-            )
+            batch = group_batch(group.group_id, record, now.wall_ms)
+            error = self.write(metadata.shard, batch, APPLIED_BY_GROUP)
         except Exception:
             log.exception("Group %(group).100s could not be logged", {"group": group.group_id})
             error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -166,7 +183,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
 
     async def complete_all(self, shard: GroupShard) -> None:
         """Complete all pending offsets of ended transactions, in shares."""
-        while count := shard.settle():
+        while not shard.resigned and (count := shard.settle()):
             await self._turns.spend(COMPLETE_OFFSET_US * count)
 
     def _complete_soon(self, shard: GroupShard) -> None:
@@ -213,3 +230,11 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     def obtain(self, group_id: str) -> GroupMetadata:
         """Return the group. If it does not exist, create it as Empty without logging it."""
         return self.shards[self.partition_for(group_id)].obtain(group_id, self._clock.now_ms())
+
+
+def _ignore(_none: None) -> None:
+    """Do nothing: the groups are dismissed."""
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -64,7 +64,7 @@ class OffsetExpiration:
             if self._tombstones.bury(metadata, expired):
                 return
             await self._turns.yield_if_due()
-        await self._manager.complete_all(self._manager.shards[metadata.index])
+        await self._manager.complete_all(metadata.shard)
         group, offsets = metadata.group, metadata.offsets
         if self._tombstones.is_there(metadata) and group.is_empty and offsets.is_empty:
             self._turns.charge(BATCH_US + STATE_RECORD_US)

@@ -29,20 +29,32 @@ SETTLED_AT_ONCE: Final = 200
 class GroupMetadata:
     """A group with its offsets, its waiting handlers, and the timer for its next deadline.
 
-    `ending`: the group is being deleted, and cannot be used until its tombstone is logged.
+    `ending`: the group is being deleted, and cannot be used until its tombstone is logged. `store` holds the group, as
+    long as it has not resigned.
     """
 
-    __slots__ = ("ending", "group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
+    __slots__ = ("ending", "group", "joins", "offsets", "store", "syncs", "timer", "wake_at_ms")
 
-    def __init__(self, group: ClassicGroup | ConsumerGroup, index: int) -> None:
+    def __init__(self, group: ClassicGroup | ConsumerGroup, store: "GroupStore") -> None:
         self.group: ClassicGroup | ConsumerGroup = group
-        self.index = index
+        self.store = store
         self.offsets = GroupOffsets()
         self.ending = False
         self.joins: dict[str, Wait[JoinReply]] = {}
         self.syncs: dict[str, Wait[SyncReply]] = {}
         self.timer: Timer | None = None
         self.wake_at_ms = 0.0
+
+    @property
+    def index(self) -> int:
+        """The partition of the group."""
+        return self.store.index
+
+    @property
+    def shard(self) -> "GroupShard":
+        """The shard that holds, or held, the group. A group that was read without a log has none."""
+        assert isinstance(self.store, GroupShard)
+        return self.store
 
     def cancel_timer(self) -> None:
         """Cancel the timer of the next deadline."""
@@ -91,7 +103,7 @@ class GroupStore:
         """Return the group; create it as Empty if it does not exist."""
         metadata = self.groups.get(group_id)
         if metadata is None:
-            metadata = self.groups[group_id] = GroupMetadata(self._new_group(group_id, wall_ms), self.index)
+            metadata = self.groups[group_id] = GroupMetadata(self._new_group(group_id, wall_ms), self)
         return metadata
 
     def _classic_group(self, group_id: str, wall_ms: int) -> ClassicGroup:
@@ -186,9 +198,10 @@ class GroupStore:
 class GroupShard(GroupStore):
     """A store with its log. `settling`: the offsets of ended transactions are being completed in the background."""
 
-    __slots__ = ("log", "settling")
+    __slots__ = ("log", "resigned", "settling")
 
     def __init__(self, log: StateLog, initial_delay_ms: int, wall_ms: int) -> None:
         super().__init__(log.index, initial_delay_ms, wall_ms)
         self.log = log
+        self.resigned = False
         self.settling = False

@@ -41,7 +41,7 @@ class Tombstones:
             return ErrorCode.NONE
         batch = offsets_batch(rows, self._clock.now_ms(), None)
         self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
-        return self._manager.write(self._manager.shards[metadata.index], batch, (NO_PRODUCER_ID, rows))
+        return self._manager.write(metadata.shard, batch, (NO_PRODUCER_ID, rows))
 
     async def read_subscriptions(self, metadata: GroupMetadata) -> None:
         """Read the subscriptions of a group's members to the end."""

@@ -122,9 +122,13 @@ class Partition:
         return self.log.log_end_offset
 
     def lead(self, leader_epoch: int) -> None:
-        """Append in this epoch from now on. It begins at the end of the log, even if no record is appended in it."""
+        """Append in this epoch from now on. It begins at the end of the log, even if no record is appended in it.
+
+        Waiting fetches are woken, because their epoch is an old one now.
+        """
         self.leader_epoch = leader_epoch
         self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+        self._wake_fetches()
 
     # --- append ---------------------------------------------------------------------------------------------------
 

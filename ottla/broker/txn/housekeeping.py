@@ -60,6 +60,8 @@ class Housekeeping:
                 turns.charge(CHECK_ID_US)
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
+                if shard.resigned:
+                    break
                 if state is not None and machine.has_timed_out(state, transient, now_ms):
                     outcome = self._states.abort_timed_out(transactional_id)
                     begun += 1
@@ -74,6 +76,8 @@ class Housekeeping:
             expired: list[str] = []
             size_bytes = 0
             for transactional_id in list(shard.states):
+                if shard.resigned:
+                    break
                 turns.charge(CHECK_ID_US)
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
@@ -87,8 +91,11 @@ class Housekeeping:
                     expired, size_bytes = [], 0
                 if turns.is_spent:
                     await turns.pause()
-            await await_durable(self._states.forget(shard, expired))
+            if not shard.resigned:
+                await await_durable(self._states.forget(shard, expired))
 
     def _online(self) -> Iterator[Shard]:
-        """Yield the shards whose log is online. An offline log has reported its error and is not tried again."""
-        return (shard for shard in tuple(self._states.shards.values()) if shard.log.offline is None)
+        """Yield the shards of this broker whose log is online. An offline log has reported its error and is not tried
+        again."""
+        shards = tuple(self._states.shards.values())
+        return (shard for shard in shards if shard.log.offline is None and not shard.resigned)

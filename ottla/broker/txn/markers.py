@@ -197,7 +197,12 @@ class MarkerFanout:
             self._turns.run_later(self._run)
 
     def _write(self, completion: Completion) -> bool:
-        """Write markers of one transaction. Return False if the turn budget is spent before its round is over."""
+        """Write markers of one transaction. Return False if the turn budget is spent before its round is over.
+
+        The transactions of a resigned shard are left to the next coordinator.
+        """
+        if completion.shard.resigned:
+            return True
         awaiting, marker, turns = completion.awaiting, completion.marker, self._turns
         topics, write_marker = self._cluster.topics, self._sink.write_marker
         for partition in completion.round:

@@ -19,10 +19,11 @@ class Shard:
     prepared when the log was replayed.
     """
 
-    __slots__ = ("epoch", "log", "open", "states", "transient", "unfinished", "waiting")
+    __slots__ = ("epoch", "log", "open", "resigned", "states", "transient", "unfinished", "waiting")
 
     def __init__(self, log: StateLog) -> None:
         self.log = log
+        self.resigned = False
         self.epoch = log.leader_epoch
         self.states: dict[str, TransactionState] = {}
         self.transient: dict[str, TransientState] = {}

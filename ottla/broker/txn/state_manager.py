@@ -228,7 +228,12 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             shard.set_transient(transactional_id, machine.after_failed_append(transient, decision))
         return ANSWERS[client_error(error)]
 
-    def answer_offline(self, changes: Changes, error: ErrorCode) -> Decision:
+    def on_resign(self, shard: Shard) -> None:
+        """Decide the waiting requests again, which get NOT_COORDINATOR. The next coordinator writes the markers."""
+        for transactional_id in list(shard.waiting):
+            shard.release(transactional_id, True)
+
+    def answer_unapplied(self, changes: Changes, error: ErrorCode) -> Decision:
         """Keep the ids pending, because it is not known whether their records are in the log."""
         return ANSWERS[client_error(error)]
 

@@ -32,7 +32,7 @@ async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> Tra
 
     await broker.cluster.producer_ids()
     await forget_ids(broker, [transactional_id])  # the epoch of a known id only increases
-    states = broker.coordinator_of(transactional_id).transactions.states
+    states = (broker.coordinator_of(transactional_id) or broker).transactions.states
     decision = await await_durable(states.commit(transactional_id, decide))
     if decision.error or decision.record is None:
         raise AdminError(409, f"The epoch of {transactional_id:.100} cannot be set now: {decision.error.name}")

@@ -46,7 +46,7 @@ from ottla.broker.group.log import EncodedRows, Rows, encode_rows
 from ottla.broker.group.members import Caller, JoinAsk, Moment, Protocols
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
-from ottla.broker.group.shard import GroupMetadata
+from ottla.broker.group.shard import GroupMetadata, GroupShard
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.pattern import AVAILABLE
 from ottla.broker.ports.clock import Clock
@@ -374,7 +374,7 @@ class ConsumerGroups:
                 )
                 if downgrade is None or not self._is_current(ask.group_id, group):
                     continue
-                error = self._downgrade(metadata.index, ask.group_id, downgrade)
+                error = self._downgrade(metadata.shard, ask.group_id, downgrade)
             if error:
                 return JoinReply(error)
             return JoinReply(ErrorCode.NONE, member_id, decision.reply.member_epoch, TYPE, protocols[0][0])
@@ -400,7 +400,8 @@ class ConsumerGroups:
         """
         previous = group.members.get(decision.member.member_id)
         if records:
-            error = self._manager.log_consumer_group(self._manager.partition_for(group.group_id), records, encoded)
+            shard = self._manager.shards[self._manager.partition_for(group.group_id)]
+            error = self._manager.log_consumer_group(shard, records, encoded)
             if error:
                 return error
         metadata, error = self._manager.find(group.group_id)
@@ -416,9 +417,9 @@ class ConsumerGroups:
             self._resolver.start(metadata.group, decision.regexes, may_describe, most_bytes)
         return error
 
-    def _downgrade(self, index: int, group_id: str, downgrade: Downgrade) -> ErrorCode:
+    def _downgrade(self, shard: GroupShard, group_id: str, downgrade: Downgrade) -> ErrorCode:
         """Log the records of a downgrade and apply them. Then begin a rebalance if the targets are not current."""
-        error = self._manager.log_consumer_group(index, downgrade.records)
+        error = self._manager.log_consumer_group(shard, downgrade.records)
         metadata, _ = self._manager.find(group_id)
         if error or metadata is None or not isinstance(metadata.group, ClassicGroup):
             return error
@@ -445,12 +446,12 @@ class ConsumerGroups:
             if self._can_downgrade(group, members):
                 downgrade = yield from decide_downgrade(group, members, None, self._find_name, self._clock.now_ms())
                 if downgrade is not None and self._is_current(group_id, group):
-                    return self._downgrade(metadata.index, group_id, downgrade)
+                    return self._downgrade(metadata.shard, group_id, downgrade)
                 continue
             records = yield from decide_removal(group, members, self.find_topic)
             if records is not None and self._is_current(group_id, group):
                 break
-        error = self._manager.log_consumer_group(metadata.index, records)
+        error = self._manager.log_consumer_group(metadata.shard, records)
         if error:
             log.error(
                 "Members of group %(group).100s could not be removed: %(error)s",

@@ -202,7 +202,7 @@ class TopicRegexResolver:
                 continue
             if not records:
                 return ErrorCode.NONE
-            error = self._manager.log_consumer_group(metadata.index, records)
+            error = self._manager.log_consumer_group(metadata.shard, records)
             if not error:
                 group.topics_version = topics_version
                 self.rebalances += count_epochs(records)

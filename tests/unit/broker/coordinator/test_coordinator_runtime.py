@@ -24,6 +24,10 @@ class Log:
     def __init__(self, index):
         self.index, self.batches, self.waiting = index, [], []
 
+    @property
+    def log_end_offset(self):
+        return len(self.batches)
+
     def append_own(self, batch):
         if self.refuse:
             return SimpleNamespace(error=self.refuse, base_offset=-1, last_offset=-1)
@@ -46,7 +50,7 @@ class Log:
 
 class Shard:
     def __init__(self, log):
-        self.log, self.values, self.begun = log, {}, []
+        self.log, self.values, self.begun, self.resigned = log, {}, [], False
 
     def replay(self, header, batch):
         for record in iter_records(batch, header):
@@ -57,7 +61,7 @@ class Keeper(CoordinatorRuntime):
     """A coordinator that keeps the last value of a key. A change is (key, value). Its answer is an error."""
 
     def __init__(self, logs, turns):
-        self.logs, self.is_loaded, self.made = logs, [], True
+        self.logs, self.is_loaded, self.has_resigned, self.made = logs, [], [], True
         super().__init__("values", self, turns)
 
     @property
@@ -76,6 +80,9 @@ class Keeper(CoordinatorRuntime):
     async def on_load(self, shard):
         self.is_loaded.append(shard.log.index)
 
+    def on_resign(self, shard):
+        self.has_resigned.append(shard.log.index)
+
     def apply(self, shard, change, base_offset):
         key, value = change
         shard.values[key] = value, base_offset
@@ -87,7 +94,7 @@ class Keeper(CoordinatorRuntime):
     def answer_refusal(self, shard, change, error):
         return client_error(error)
 
-    def answer_offline(self, change, error):
+    def answer_unapplied(self, change, error):
         return client_error(error)
 
     def put(self, write, index=0, key=b"k", value=b"v"):
@@ -231,6 +238,55 @@ def test_hashes_of_ids_are_cached_except_for_very_long_ids(keeper, turns, key, c
     before_us = turns.charged_us
     keeper.shard_of(key)
     assert (turns.charged_us > before_us) is costs_again
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_shard_that_has_resigned_accepts_no_change(keeper, durable):
+    shard = keeper.shards[0]
+    keeper.resign(0)
+    assert keeper.has_resigned == [0] and keeper.shards == {}
+    write = keeper.write_durable if durable else keeper.write
+    assert write(shard, build_record_batch(b"k", b"v", 0), (b"k", b"v")) is E.NOT_COORDINATOR
+    assert keeper.logs[0].batches == [] and shard.values == {} and shard.begun == []
+
+
+def test_a_change_that_is_durable_after_its_shard_has_resigned_is_not_applied(keeper, turns):
+    shard, keeper.logs[0].hold = keeper.shards[0], True
+    answer, answers = keeper.put(keeper.write_durable), []
+    turns.event(lambda: turns.start(await_durable(answer), answers.append, answers.append))
+    keeper.resign(0)
+    turns.event(lambda: keeper.logs[0].waiting.pop()(E.NONE))
+    assert answers == [E.NOT_COORDINATOR] and shard.values == {}
+
+
+def test_a_new_coordinator_waits_until_the_log_is_durable(keeper, begin, turns):
+    log = keeper.logs[0]
+    log.hold = True
+    keeper.put(keeper.write)
+    other = begin([])
+    other.logs = keeper.logs
+    turns.event(lambda: other.become(0))
+    assert other.shard_at(0) is E.COORDINATOR_LOAD_IN_PROGRESS
+    log.high_watermark = 1
+    turns.event(lambda: log.waiting.pop()(E.NONE))
+    assert other.shards[0].values == {b"k": (b"v", 0)}
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_shard_that_moved_while_it_was_loaded_is_discarded(keeper, begin, turns, monkeypatch, comes_back):
+    keeper.put(keeper.write)
+    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
+    other = begin(keeper.logs)
+    assert other.loading == {0}
+    other.resign(0)
+    keeper.put(keeper.write, value=b"w")
+    if comes_back:
+        turns.event(lambda: other.become(0))
+    turns.go_on()
+    assert other.is_loaded == [0] * comes_back and other.loading == set()
+    assert {index: shard.values for index, shard in other.shards.items()} == (
+        {0: {b"k": (b"w", 1)}} if comes_back else {}
+    )
 
 
 def test_a_partition_that_is_new_has_an_empty_shard(keeper):

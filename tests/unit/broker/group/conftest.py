@@ -39,6 +39,8 @@ class FakeLog:
     def log_end_offset(self):
         return self.batches[-1][0].next_offset if self.batches else 0
 
+    high_watermark = log_end_offset
+
     def append_own(self, batch):
         if self.refuse:
             return AppendResult(self.refuse)
