@@ -102,7 +102,7 @@ class OffsetCommits:
                 value = OffsetValue(offset, leader_epoch, committed_metadata, now_ms, expire_ms, topic_id)
                 kept.append((key, value))
         if kept:
-            index = self._manager.partition_for(caller.group_id) if metadata is None else metadata.index
+            index = self._manager.partition_for(caller.group_id) if metadata is None else metadata.store.index
             error = self._manager.log_offsets(index, kept, producer)
         elif metadata is None:
             self._manager.obtain(caller.group_id)
