@@ -8,7 +8,10 @@ from secrets import token_bytes
 from ottla.broker.api.context import Broker
 from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE, list_versions
+from ottla.broker.cluster.frozen_metadata import FrozenMetadata
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
+from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
+from ottla.broker.cluster.links import Links
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
@@ -91,6 +94,11 @@ class Assembly:
         self.broker.metrics.connections = self.connections
         self._logins = self._follow_security(storage)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
+        self.leadership = Leadership(cluster)
+        self.on_broker_stopped: Callable[[int], None] = lambda node_id: None
+        """Called with the id of a broker that has stopped, to close its ports."""
+        self.on_broker_started: Callable[[int], None] = lambda node_id: None
+        """Called with the id of a broker that starts again, to open its ports. Raises OSError."""
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.broker.served_apis = list_versions()
         self.broker.thaw = self.thaw
@@ -176,6 +184,43 @@ class Assembly:
             self._start_removals()
         return True
 
+    async def stop_broker(self, node_id: int) -> None:
+        """Stop one of several brokers: others lead its partitions, its listeners are closed and its connections end.
+
+        Raises LeadershipProblem; OSError if the change cannot be logged.
+        """
+        await self.leadership.stop_broker(node_id)
+        self.on_broker_stopped(node_id)
+        for connection in list(self.connections):
+            if connection.session.node_id == node_id:
+                connection.close()
+
+    async def start_broker(self, node_id: int) -> None:
+        """Start a stopped broker on its former ports. Raises LeadershipProblem; OSError if a port is taken or the
+        change cannot be logged."""
+        self.leadership.check_start(node_id)
+        self.on_broker_started(node_id)
+        await self.leadership.start_broker(node_id)
+
+    def freeze_metadata(self, node_id: int) -> None:
+        """Let Metadata and FindCoordinator of one of several brokers answer what is true now. Raises
+        LeadershipProblem."""
+        broker = self._broker_of(node_id)
+        if broker.metadata is not broker.cluster:
+            raise LeadershipProblem(f"the metadata of broker {node_id} are frozen already")
+        broker.metadata = FrozenMetadata(broker.cluster.image, broker.cluster.stopped_ids)
+
+    def unfreeze_metadata(self, node_id: int) -> None:
+        """Let a broker with frozen metadata answer what is true. Raises LeadershipProblem."""
+        broker = self._broker_of(node_id)
+        if broker.metadata is broker.cluster:
+            raise LeadershipProblem(f"the metadata of broker {node_id} are not frozen")
+        broker.metadata = broker.cluster
+
+    def _broker_of(self, node_id: int) -> Broker:
+        self.leadership.check_id(node_id)
+        return next(each for each in self.broker.brokers if each.cluster.node_id == node_id)
+
     def accept(
         self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER, broker: int = 0
     ) -> Connection:
@@ -187,6 +232,7 @@ class Assembly:
         connection = Connection(
             self.dispatchers[broker], self._turns, self.connections, self.config, self._shared, on_lost, listener_name
         )
+        connection.session.node_id = self.broker.brokers[broker].cluster.node_id
         mechanisms = self.broker.mechanisms.get(listener_name)
         if mechanisms is not None:
             authenticator = Authenticator(mechanisms, self._clock)
@@ -289,23 +335,26 @@ def _build_broker(
     """Return the broker, and for each broker of the process its view of the cluster and its coordinators."""
     config, logs, cluster = storage.config, storage.logs, storage.cluster
     metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
-    sink = LocalMarkerWriter(cluster, logs.flusher)
+    links = Links(cluster.own_ids) if len(cluster.own_ids) > 1 else None
     markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
     # One broker has the cluster itself, each of several a view of it.
-    views = [View(cluster, node_id) for node_id in cluster.own_ids] if len(cluster.own_ids) > 1 else [cluster]
+    views = [cluster] if links is None else [View(cluster, node_id) for node_id in cluster.own_ids]
+    sinks = [LocalMarkerWriter(cluster, logs.flusher, view.node_id, links) for view in views]
     parts = [
         (
             view,
             TransactionCoordinator(view, sink, turns, clock, config, markers_delay_ms, metrics.transactions),
             GroupCoordinator(view, turns, clock, config, storage.new_uuid, workers),
         )
-        for view in views
+        for view, sink in zip(views, sinks, strict=True)
     ]
     _, transactions, groups = parts[0]
     nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
     budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
     broker = Broker(config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics)
-    sink.completed_by[CONSUMER_OFFSETS_TOPIC] = broker.complete_group_transaction
+    broker.links = links
+    for sink in sinks:
+        sink.completed_by[CONSUMER_OFFSETS_TOPIC] = broker.complete_group_transaction
     return broker, parts
 
 

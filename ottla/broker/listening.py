@@ -6,6 +6,7 @@ All listeners share one count of connections (`docs/decisions/connection-limits.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
+from typing import NamedTuple
 
 from ottla.broker.admission import Admission, Limits
 from ottla.broker.api.context import Broker
@@ -16,6 +17,7 @@ from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
 from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.ports.descriptors import connection_share, descriptor_limit, shortage
+from ottla.broker.ports.listener import BoundAddress
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
@@ -59,7 +61,7 @@ class Listeners:
         self._config = assembly.config
         self._overrides = self._overrides_of(assembly.config, resolve=True)
         self._admission = Admission(_limits(assembly.config, self._overrides))
-        self._listeners: list[tuple[Broker, SocketListener]] = []
+        self._listeners: list[_BoundListener] = []
         self._tls = {
             listener.name: ListenerTls(assembly.config, listener, turns, self._clock, assembly.broker.non_kafka)
             for listener in assembly.config.listeners
@@ -87,9 +89,35 @@ class Listeners:
             addresses += [Listener(name, to.host, to.port) for name, to in broker.endpoints.items()]
         self._assembly.broker.endpoints = brokers[0].endpoints
         for (number, name), sockets in bound.items():
-            door = _ListenerCallbacks(self, name, number)
-            self._listeners.append((brokers[number], self._network.accept(sockets, door, self._tls.get(name))))
+            self._listeners.append(self._accept(number, name, sockets))
+        self._assembly.on_broker_stopped, self._assembly.on_broker_started = self._close_ports, self._open_ports
         return addresses
+
+    def _accept(self, number: int, name: str, sockets: Sockets) -> "_BoundListener":
+        listener = self._network.accept(sockets, _ListenerCallbacks(self, name, number), self._tls.get(name))
+        return _BoundListener(self._assembly.broker.brokers[number], number, name, listener, listener.addresses)
+
+    def _close_ports(self, node_id: int) -> None:
+        """Stop listening for one of several brokers."""
+        for bound in self._listeners:
+            if bound.broker.cluster.node_id == node_id:
+                bound.listener.close()
+
+    def _open_ports(self, node_id: int) -> None:
+        """Listen again on the ports of a broker. Raises OSError if one is taken; all are closed then."""
+        opened: dict[int, Sockets] = {}
+        for at, bound in enumerate(self._listeners):
+            if bound.broker.cluster.node_id == node_id:
+                try:
+                    opened[at] = self._network.bind_again(bound.addresses)
+                except OSError as error:
+                    for sockets in opened.values():
+                        self._network.close(sockets)
+                    where = f"{bound.addresses[0][1][0]}:{bound.addresses[0][1][1]}"
+                    raise OSError(f"Broker {node_id} cannot listen on {where} again: {error.strerror}") from error
+        for at, sockets in opened.items():
+            bound = self._listeners[at]
+            self._listeners[at] = self._accept(bound.number, bound.name, sockets)
 
     def take_keystores(self) -> None:
         """Read keystores and truststores again, for connections from now on."""
@@ -98,15 +126,15 @@ class Listeners:
 
     def close(self) -> None:
         """Stop listening. Accepted connections stay."""
-        for _, listener in self._listeners:
-            listener.close()
+        for bound in self._listeners:
+            bound.listener.close()
 
     def describe(self) -> str:
         """Return the bound addresses, with the advertised ones where they differ."""
         described = []
-        for listener, (broker, sockets) in zip(cycle(self._config.listeners), self._listeners, strict=False):
-            where = listener._replace(port=sockets.port)
-            advertised = broker.endpoints.get(listener.name)
+        for listener, bound in zip(cycle(self._config.listeners), self._listeners, strict=False):
+            where = listener._replace(port=bound.listener.port)
+            advertised = bound.broker.endpoints.get(listener.name)
             if advertised is None:
                 described.append(f"{where} (not advertised to clients: advertised.listeners)")
             elif (advertised.port, listener.host or advertised.host) != (where.port, advertised.host):
@@ -192,13 +220,24 @@ class Listeners:
         self._resume()
 
     def _resume(self) -> None:
-        for _, listener in self._listeners:
-            listener.resume()
+        for bound in self._listeners:
+            if bound.broker.cluster.node_id not in self._assembly.broker.cluster.stopped_ids:
+                bound.listener.resume()
 
     def _log(self, what: str, line: str, reason: object) -> None:
         times = self._limiter.count(what, self._clock.monotonic_ms())
         if times:
             log.warning(line + "%s", reason, describe_repeats(times))
+
+
+class _BoundListener(NamedTuple):
+    """A listener of one of the brokers, whose number is its place in `Broker.brokers`."""
+
+    broker: Broker
+    number: int
+    name: str
+    listener: SocketListener
+    addresses: Sequence[BoundAddress]
 
 
 class _ListenerCallbacks:

@@ -328,3 +328,96 @@ def test_a_stopped_broker_cannot_be_moved_to_or_stopped_and_the_last_one_runs(cl
     cluster.complete(leadership.stop_broker(3))
     with pytest.raises(LeadershipProblem, match="broker 1 is the last one that runs: start another one before"):
         cluster.complete(leadership.stop_broker(1))
+
+
+def cut(cluster, *pairs):
+    for pair in pairs:
+        cluster.assembly.broker.links.disconnect(*pair)
+
+
+def test_markers_and_verifications_on_a_cut_link_are_lost_until_it_is_restored(make):
+    """The coordinator is broker 1, the leader broker 2, and the coordinator of the group broker 2."""
+    cluster = make()
+    move(cluster, LEDGER, 2)
+    move(cluster, OFFSETS, 2)
+    producer = Producer(cluster.ask_broker(1))
+    assert producer.add((LEDGER, [0])) == {(LEDGER, 0): E.NONE}
+    cut(cluster, (2, 1))
+    cluster.ask_broker(2)
+    assert producer.produce(0)[0] is producer.produce(0, version=12)[0] is E.NOT_ENOUGH_REPLICAS
+    offsets = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
+    asked = producer.owner | {"group_id": GROUP, "topics": [{"name": LEDGER, "partitions": offsets}]}
+    for version, error in ((2, E.COORDINATOR_LOAD_IN_PROGRESS), (1, E.COORDINATOR_NOT_AVAILABLE)):
+        reply = cluster.call(K.TXN_OFFSET_COMMIT, version, **asked)
+        assert reply.topics[0].partitions[0].error_code == error
+    cluster.assembly.broker.links.reconnect()
+    assert producer.produce(0)[0] is E.NONE
+    cut(cluster, (1, 2))
+    cluster.ask_broker(1)
+    assert producer.end() is E.NONE
+    cluster.advance(3_000)
+    assert producer.describe().transaction_state == "PrepareCommit"
+    cluster.assembly.broker.links.reconnect()
+    cluster.advance(1_100)
+    assert producer.describe().transaction_state == "CompleteCommit"
+
+
+def test_a_paused_broker_does_not_answer_the_others(cluster):
+    move(cluster, LEDGER, 2)
+    producer = Producer(cluster.ask_broker(1))
+    producer.add((LEDGER, [0]))
+    cluster.assembly.broker.links.pause(2)
+    assert producer.end() is E.NONE
+    cluster.advance(3_000)
+    assert producer.describe().transaction_state == "PrepareCommit"
+    cluster.assembly.broker.links.resume(2)
+    cluster.advance(1_100)
+    assert producer.describe().transaction_state == "CompleteCommit"
+
+
+def test_frozen_metadata_stay_as_they_were(cluster):
+    cluster.assembly.freeze_metadata(3)
+    move(cluster, LEDGER, 2)
+    move(cluster, OFFSETS, 2)
+    cluster.complete(cluster.assembly.stop_broker(1))
+    assert describe(cluster.ask_broker(3)) == (1, 0, [1, 2], [1, 2], []) and find(cluster, FOR_GROUPS) == 1
+    reply = cluster.call(K.METADATA, 9, topics=[], allow_auto_topic_creation=False)
+    assert [row.node_id for row in reply.brokers] == [1, 2, 3]
+    assert describe(cluster.ask_broker(2)) == (2, 1, [1, 2], [2], [1])
+    cluster.assembly.unfreeze_metadata(3)
+    assert describe(cluster.ask_broker(3)) == (2, 1, [1, 2], [2], [1]) and find(cluster, FOR_GROUPS) == 2
+
+
+def test_connections_of_a_broker_end_when_it_stops(cluster):
+    clients = [cluster.ask_broker(node_id).client(f"client-{node_id}") for node_id in BROKERS]
+    cluster.complete(cluster.assembly.stop_broker(2))
+    cluster.advance(10)
+    assert [client.closed for client in clients] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda each: each.broker.links.disconnect(1, 9), "there is no broker 9: the brokers are 1, 2, 3"),
+        (lambda each: each.broker.links.disconnect(2, 2), "broker 2 has no link to itself: name two brokers"),
+        (lambda each: each.broker.links.resume(2), "broker 2 is not paused"),
+        (lambda each: each.unfreeze_metadata(2), "the metadata of broker 2 are not frozen"),
+        (lambda each: each.freeze_metadata(0), "there is no broker 0: the brokers are 1, 2, 3"),
+    ],
+)
+def test_impossible_cuts_pauses_and_freezes_are_refused(cluster, change, why):
+    with pytest.raises(LeadershipProblem) as problem:
+        change(cluster.assembly)
+    assert str(problem.value) == why
+
+
+def test_a_second_cut_pause_or_freeze_is_refused(cluster):
+    assembly, links = cluster.assembly, cluster.assembly.broker.links
+    for change, why in (
+        (lambda: links.disconnect(1, 2), "the link between the brokers 1 and 2 is cut already"),
+        (lambda: links.pause(2), "broker 2 is paused already"),
+        (lambda: assembly.freeze_metadata(2), "the metadata of broker 2 are frozen already"),
+    ):
+        change()
+        with pytest.raises(LeadershipProblem, match=why):
+            change()

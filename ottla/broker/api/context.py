@@ -6,7 +6,8 @@ from dataclasses import InitVar, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.links import Links
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.events import Events
 from ottla.broker.log.long_work import LongWork
@@ -29,6 +30,7 @@ from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.values import TransactionMarker
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.frozen_metadata import FrozenMetadata
     from ottla.broker.cluster.metadata import Cluster
     from ottla.broker.config import Config
     from ottla.broker.group.coordinator import GroupCoordinator
@@ -91,12 +93,17 @@ class Broker:
     quotas: QuotaManagers = field(init=False)
     thaw: "Callable[[], bool]" = field(init=False, default=lambda: False)
     """Ends the frozen state of `ottla serve --as-pulled`. Returns False if the broker is not frozen."""
+    metadata: "Cluster | FrozenMetadata" = field(init=False)
+    """What Metadata and FindCoordinator answer from."""
+    links: Links | None = field(init=False, default=None)
+    """The links between the brokers of the process if they are several."""
     is_divided: bool = field(init=False, default=False)
     """Whether the process has several brokers: leaders and coordinators may move from one to another."""
     _several: "Sequence[Broker]" = field(init=False, default=())
     """The brokers of this process if they are several. One broker does not refer to itself: it would be garbage."""
 
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
+        self.metadata = self.cluster
         self.memory = Memory(self.turns, memory_bytes)
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
@@ -112,6 +119,7 @@ class Broker:
         brokers = tuple(copy(self) for _ in parts)
         for broker, (cluster, transactions, groups) in zip(brokers, parts, strict=True):
             broker.cluster, broker.transactions, broker.groups = cluster, transactions, groups
+            broker.metadata = cluster
             broker._several = brokers
             broker.endpoints = {
                 name: endpoint._replace(node_id=cluster.node_id) for name, endpoint in self.endpoints.items()
@@ -141,7 +149,7 @@ class Broker:
 
     def endpoints_of(self, listener_name: str) -> list[NodeEndpoint]:
         """Return the advertised endpoints of all running brokers on this listener; none if it is not advertised."""
-        stopped = self.cluster.stopped_ids
+        stopped = self.metadata.stopped_ids
         found = (each.endpoints.get(listener_name) for each in self.brokers if each.cluster.node_id not in stopped)
         return [endpoint for endpoint in found if endpoint is not None]
 
@@ -152,11 +160,16 @@ class Broker:
         states = self.transactions.states
         return self._leader_of(states.topic, states.partition_for(transactional_id))
 
-    def group_coordinator_of(self, group_id: str) -> "Broker | None":
-        """Return the broker that coordinates a group; None if no broker does."""
+    def reaches(self, other: "Broker") -> bool:
+        """Return whether the answers of another broker of the process arrive at this one."""
+        return self.links is None or self.links.reaches(self.cluster.node_id, other.cluster.node_id)
+
+    def find_coordinator(self, topic: str, key: str) -> "Broker | None":
+        """Return the coordinator of a transactional id or group, by its topic, as this broker knows it."""
         if not self._several:
             return self
-        return self._leader_of(CONSUMER_OFFSETS_TOPIC, self.groups.offsets.partition_for(group_id))
+        coordinator = self.transactions.states if topic == TRANSACTION_STATE_TOPIC else self.groups.offsets
+        return self._with_id(self.metadata.leader_of(topic, coordinator.partition_for(key))[0])
 
     def complete_group_transaction(self, partition: "Partition", marker: TransactionMarker) -> ErrorCode:
         """Append a marker to an offsets partition, at the coordinator of its groups."""
@@ -166,8 +179,10 @@ class Broker:
         return leader.groups.complete_transaction(partition, marker)
 
     def _leader_of(self, topic: str, index: int) -> "Broker | None":
-        leader, _ = self.cluster.leader_of(topic, index)
-        return next((each for each in self.brokers if each.cluster.node_id == leader), None)
+        return self._with_id(self.cluster.leader_of(topic, index)[0])
+
+    def _with_id(self, node_id: int) -> "Broker | None":
+        return next((each for each in self.brokers if each.cluster.node_id == node_id), None)
 
     def may(self, request: "Request", need: Need, name: str = CLUSTER_NAME) -> bool:
         """Return whether the client has this right to the resource of this name. The check is charged."""

@@ -57,7 +57,7 @@ async def _refuse(broker: Broker, request: Request, topic: str) -> dict[str, Any
 
 def _place(broker: Broker, request: Request, topic: str, key: str) -> dict[str, Any]:
     """Return the address of the coordinator of a key whose state is in `topic`."""
-    coordinator = broker.coordinator_of(key) if topic == TRANSACTION_STATE_TOPIC else broker.group_coordinator_of(key)
+    coordinator = broker.find_coordinator(topic, key)
     if coordinator is None:
         return _nowhere(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The partition of the coordinator has no leader")
     endpoint = coordinator.endpoints.get(request.session.listener_name)

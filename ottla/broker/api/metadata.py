@@ -48,7 +48,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     requested = body.topics
     answer = _Answer(broker, request)
     if requested is None or (version == 0 and not requested):
-        for topic in list(broker.cluster.topics.values()):
+        for topic in list(broker.metadata.topics.values()):
             if broker.may(request, SEE_TOPIC, topic.name):
                 await answer.add(topic)
             else:
@@ -80,7 +80,7 @@ def _names(broker: Broker, requested: Iterable[_NameOrId]) -> Iterator[str]:
     for name, topic_id in requested:
         if name:
             yield name
-        elif topic_id is not None and (topic := broker.cluster.topics_by_id.get(topic_id.bytes)) is not None:
+        elif topic_id is not None and (topic := broker.metadata.topics_by_id.get(topic_id.bytes)) is not None:
             yield topic.name
 
 
@@ -113,9 +113,9 @@ class _Answer:
         self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]
     ) -> None:
         """Add a topic that was requested by name or id, or its error."""
-        topics = self._broker.cluster.topics
+        topics = self._broker.metadata.topics
         if not name and topic_id is not None:
-            topic = self._broker.cluster.topics_by_id.get(topic_id)
+            topic = self._broker.metadata.topics_by_id.get(topic_id)
             nameless = None if self._version >= 12 else ""
             if topic is None:
                 await self.topics.add(ErrorCode.UNKNOWN_TOPIC_ID, nameless, topic_id)
@@ -152,7 +152,7 @@ class _Answer:
         if len(cluster.own_ids) == 1:
             return _Placed(ErrorCode.NONE, cluster.node_id, replicas, replicas, ())
         in_sync = tuple(replica for replica in place.isr if replica in replicas)
-        offline = tuple(replica for replica in replicas if replica in cluster.stopped_ids)
+        offline = tuple(replica for replica in replicas if replica in self._broker.metadata.stopped_ids)
         if place.leader not in cluster.own_ids:
             return _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, replicas, in_sync, offline)
         return _Placed(ErrorCode.NONE, place.leader, replicas, in_sync, offline)

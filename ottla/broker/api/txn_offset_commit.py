@@ -112,7 +112,13 @@ def _local_verification(broker: Broker, request: Request) -> tuple[TopicPartitio
 
 
 def _map_error(error: ErrorCode, version: int) -> ErrorCode:
-    """Return the error for this version: v0-1 clients do not know that a coordinator can be loading."""
+    """Return the error for this version: v0-1 clients do not know that a coordinator can be loading.
+
+    A verification without an answer is COORDINATOR_LOAD_IN_PROGRESS: clients retry then without a look-up
+    (`GroupCoordinatorService.handleOperationException`).
+    """
+    if error is ErrorCode.NETWORK_EXCEPTION:
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version <= 1:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error

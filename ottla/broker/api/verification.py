@@ -43,6 +43,8 @@ def verify(
     `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
     """
     coordinator = broker.coordinator_of(transactional_id) or broker  # this one refuses
+    if not broker.reaches(coordinator):
+        return ErrorCode.NETWORK_EXCEPTION
     (error,) = coordinator.transactions.verify(transactional_id, producer_id, epoch, (place,))
     if not error:
         return error
@@ -64,6 +66,8 @@ async def add(
     until_ms = clock.monotonic_ms() + retry_ms
     while True:
         coordinator = broker.coordinator_of(transactional_id) or broker
+        if not broker.reaches(coordinator):
+            return ErrorCode.NETWORK_EXCEPTION
         error = await coordinator.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
         if not error:
             return error

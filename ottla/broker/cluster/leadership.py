@@ -42,7 +42,7 @@ class Leadership:
 
     async def stop_broker(self, node_id: int) -> None:
         """Take a broker that stops out of the in-sync sets, and let the next replica in sync lead its partitions."""
-        self._check_id(node_id)
+        self.check_id(node_id)
         stopped = self._cluster.stopped_ids
         if node_id in stopped:
             raise LeadershipProblem(f"broker {node_id} is stopped already")
@@ -62,10 +62,8 @@ class Leadership:
     async def start_broker(self, node_id: int) -> None:
         """Let a broker lead the partitions of which it is the last replica in sync. The replicas of partitions with a
         leader join the in-sync set."""
-        self._check_id(node_id)
+        self.check_start(node_id)
         stopped = self._cluster.stopped_ids
-        if node_id not in stopped:
-            raise LeadershipProblem(f"broker {node_id} runs already")
         stopped.remove(node_id)
 
         def decide(place: PartitionRegistration) -> tuple[int, Sequence[int]]:
@@ -75,6 +73,12 @@ class Leadership:
             return leader, [each for each in place.replicas if each not in stopped]
 
         await self._change_all(decide)
+
+    def check_start(self, node_id: int) -> None:
+        """Raise LeadershipProblem if a broker cannot be started."""
+        self.check_id(node_id)
+        if node_id not in self._cluster.stopped_ids:
+            raise LeadershipProblem(f"broker {node_id} runs already")
 
     async def _change_all(self, decide: Decide) -> None:
         """Decide for every partition. Topics that are created meanwhile have a leader that runs (`Controller`)."""
@@ -103,12 +107,12 @@ class Leadership:
         return change if change != PartitionChangeRecord(index, known.topic_id) else None
 
     def _check_move(self, topic: str, index: int, to: int) -> None:
-        self._check_id(to)
+        self.check_id(to)
         if not self._cluster.has_partition(topic, index):
             raise LeadershipProblem(f"there is no partition {topic}-{index}")
         place = self._cluster.topics[topic].registrations[index]
         others = [each for each in place.isr if each not in (place.leader, *self._cluster.stopped_ids)]
-        possible = f"it can move to {_list(others)}" if others else "no other replica of it is in sync"
+        possible = f"it can move to {list_ids(others)}" if others else "no other replica of it is in sync"
         if to in self._cluster.stopped_ids:
             raise LeadershipProblem(f"broker {to} is stopped: {possible}")
         if to not in place.replicas:
@@ -116,11 +120,13 @@ class Leadership:
         if to == place.leader:
             raise LeadershipProblem(f"broker {to} leads {topic}-{index} already: {possible}")
 
-    def _check_id(self, node_id: int) -> None:
+    def check_id(self, node_id: int) -> None:
+        """Raise LeadershipProblem if no broker of the process has this id."""
         ids = self._cluster.own_ids
         if node_id not in ids:
-            raise LeadershipProblem(f"there is no broker {node_id}: the brokers are {_list(ids)}")
+            raise LeadershipProblem(f"there is no broker {node_id}: the brokers are {list_ids(ids)}")
 
 
-def _list(ids: Iterable[int]) -> str:
+def list_ids(ids: Iterable[int]) -> str:
+    """Return the ids for a sentence."""
     return ", ".join(map(str, ids))

@@ -9,7 +9,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,8 @@ StreamProtocol = asyncio.Protocol
 Transport = asyncio.Transport
 
 BACKLOG: Final = 1024
+BoundAddress = tuple[int, Any]
+"""The family of a bound socket, and its address."""
 _PAUSE_MS: Final = 200.0
 _LIMITS: Final[dict[str, Any]] = {"ssl_handshake_timeout": HELLO_S, "ssl_shutdown_timeout": SHUTDOWN_S}
 _IGNORED: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
@@ -73,14 +75,10 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
     try:
         for family, kind, protocol, _name, address in dict.fromkeys(found):
             try:
-                listening = socket.socket(family, kind, protocol)
+                listening = _new_socket(family, kind, protocol)
             except OSError:
                 continue  # the resolver knows more families than the kernel
             sockets.append(listening)
-            if os.name == "posix":
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
                 listening.bind((address[0], port, *address[2:]))
             except OSError as error:
@@ -97,6 +95,30 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
             listening.close()
         raise
     return sockets
+
+
+def bind_again(addresses: Sequence[BoundAddress]) -> list[socket.socket]:
+    """Return sockets that listen on the addresses of a listener that was closed. Raises OSError."""
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in addresses:
+            sockets.append(_new_socket(family, socket.SOCK_STREAM, 0))
+            sockets[-1].bind(address)
+            sockets[-1].listen(BACKLOG)
+    except OSError:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
+
+
+def _new_socket(family: int, kind: int, protocol: int) -> socket.socket:
+    listening = socket.socket(family, kind, protocol)
+    if os.name == "posix":
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    return listening
 
 
 class Listener:
@@ -126,6 +148,11 @@ class Listener:
     def port(self) -> int:
         port: int = self._sockets[0].getsockname()[1]
         return port
+
+    @property
+    def addresses(self) -> list[BoundAddress]:
+        """The addresses that the sockets are bound to."""
+        return [(listening.family, listening.getsockname()) for listening in self._sockets]
 
     def resume(self) -> None:
         """Accept connections again."""

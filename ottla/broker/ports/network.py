@@ -2,9 +2,10 @@
 
 import asyncio
 import socket
+from collections.abc import Sequence
 
 from ottla.broker.ports.handshakes import Security
-from ottla.broker.ports.listener import Acceptor, Listener, bind
+from ottla.broker.ports.listener import Acceptor, BoundAddress, Listener, bind, bind_again
 
 Sockets = list[socket.socket]
 
@@ -18,6 +19,11 @@ class LoopNetwork:
     async def bind(self, host: str, port: int) -> Sockets:
         """Return sockets that listen on every address of the host. Raises OSError."""
         return await bind(self._loop, host, port)
+
+    @staticmethod
+    def bind_again(addresses: Sequence[BoundAddress]) -> Sockets:
+        """Return sockets that listen on the addresses of a listener that was closed. Raises OSError."""
+        return bind_again(addresses)
 
     def accept(self, sockets: Sockets, acceptor: Acceptor, security: Security | None = None) -> Listener:
         """Accept the connections that `acceptor` admits; without `security` they are not encrypted."""

@@ -16,10 +16,12 @@ DEFAULT_LISTENER: Final = "PLAINTEXT"
 class Session:
     """Client of a connection. `principal` is TYPE:NAME, as in ACLs."""
 
-    __slots__ = ("authenticator", "listener_name", "peer", "principal", "throttle_ms")
+    __slots__ = ("authenticator", "listener_name", "node_id", "peer", "principal", "throttle_ms")
 
     def __init__(self, listener_name: str = DEFAULT_LISTENER, peer: str = "?", principal: str = ANONYMOUS) -> None:
         self.listener_name = listener_name
+        self.node_id = -1
+        """The broker whose listener accepted the connection; -1 if it is not known."""
         self.peer = peer
         """HOST:PORT of the client."""
         self.principal = principal

@@ -40,7 +40,8 @@ class Control(BrokerParts):
     def on_assembly(self, assembly: Assembly) -> None:
         self.assembly = assembly
         broker = assembly.broker
-        SteeredMarkers(broker, self.plan)
+        for each in broker.brokers:
+            SteeredMarkers(each, self.plan)
         assembly.dispatchers = [
             SteeredDispatcher(each, self.plan, self.journal, self.real_clock, self._name_of, self._table)
             for each in broker.brokers
