@@ -71,7 +71,7 @@ class Changes:
         self._plan.remove(change.id)
         self._added.remove(change)
 
-    def end(self, key: Key) -> None:
+    def forget(self, key: Key) -> None:
         """Count no more clients for a change that is undone."""
         self._in_force.pop(key, None)
 
@@ -83,7 +83,7 @@ class Changes:
         if known:
             self._in_force[key] = known[-1:]
         else:
-            self.end(key)
+            self.forget(key)
 
     # ---- replies
 
@@ -140,13 +140,13 @@ class Changes:
         """Count an answer from frozen metadata if another broker would answer otherwise."""
         broker = self._brokers[node_id]
         frozen, current = broker.metadata, broker.cluster
-        places = self._answered(exchange, [*frozen.topics, *current.topics])
+        places = self._list_answers(exchange, [*frozen.topics, *current.topics])
         if frozen.stopped_ids != current.stopped_ids or any(
             frozen.leader_of(*place) != current.leader_of(*place) for place in places
         ):
             self.count((FREEZE, node_id))
 
-    def _answered(self, exchange: Exchange, names: list[str]) -> Iterator[TopicPartition]:
+    def _list_answers(self, exchange: Exchange, names: list[str]) -> Iterator[TopicPartition]:
         """Yield the partitions whose leaders an answer names."""
         subject = exchange.subject
         yield from map(self.transaction_place, subject.transactional_ids)

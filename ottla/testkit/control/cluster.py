@@ -142,7 +142,7 @@ class ClusterControl:
     async def reconnect(self) -> None:
         """Restore all links."""
         for pair in self._links.cut:
-            self.changes.end((DISCONNECT, pair))
+            self.changes.forget((DISCONNECT, pair))
         self._links.reconnect()
 
     async def freeze_metadata(self, node_id: int) -> Fault:
@@ -206,7 +206,7 @@ class ClusterControl:
     async def _undo(self, key: Key, work: Callable[[], Work | None]) -> None:
         assert self._links is not None
         await _carry_out(work)
-        self.changes.end(key)
+        self.changes.forget(key)
 
 
 async def _carry_out(work: Callable[[], Work | None]) -> None:
