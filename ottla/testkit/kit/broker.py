@@ -404,16 +404,15 @@ class Broker(SeveralBrokers):
     def end(self) -> list[PlannedFault]:
         """Clean up after a test, and return the faults that never fired.
 
-        Aborts open transactions and deletes groups and topics. If the broker has a known admin port, this also undoes
-        changes to several brokers, removes the faults, resets the clock, ends hanging transactions and forgets the
+        Aborts open transactions and deletes groups and topics. If the broker has a known admin port, this also removes
+        the faults, undoes changes to several brokers, resets the clock, ends hanging transactions and forgets the
         transactional ids.
         """
         if self.process is not None and self.process.pid is None:
             self.process.start()
-        if self._is_steered:
-            self.reset_brokers()
         never_fired = self.faults.clear() if self._is_steered else []
         if self._is_steered:
+            self.reset_brokers()
             self.clock.reset()
         for transaction in self.transactions():
             if transaction.state == "Ongoing":

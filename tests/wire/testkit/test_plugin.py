@@ -64,11 +64,29 @@ def test_optional(ottla_faults):
     assert "{'at': 'request', 'api': 'EndTxn', 'where': {'client_id': 'nobody'}, 'do': 'hold'}" in told
 
 
+def test_a_change_that_no_client_meets_fails_its_test(tmp_path):
+    source = """
+import pytest
+pytestmark = pytest.mark.ottla(brokers=3)
+def test_hollow(ottla_broker, kafka_topic):
+    ottla_broker.move_leader(kafka_topic, 0, to=2)
+    ottla_broker.pause_broker(3)
+def test_optional(ottla_broker, kafka_topic):
+    assert {row["state"] for row in ottla_broker.brokers()} == {"running"}
+    ottla_broker.move_leader(kafka_topic, 0, to=2, optional=True)
+"""
+    code, told = run(tmp_path, source)
+    assert code == 1 and "2 passed, 1 error" in told, told
+    assert "no client met these changes to the brokers, so this test has not tested them:" in told
+    assert re.search(r"\n  move_leader topic=topic-\w+ partition=0 to=2\n  pause_broker broker=3\n", told), told
+
+
 def test_a_wrong_mark_names_the_keywords_that_exist(tmp_path):
     wrong = {
         "partitions=3, topics=1": "has no keyword partitions, topics",
         "{'num.partitions': 3}": "takes keywords only, not {'num.partitions': 3}",
         "properties='num.partitions=3'": "takes properties as a dict, not 'num.partitions=3'",
+        "brokers=10": "takes brokers from 1 to 9, not 10",
     }
     source = "import pytest\n"
     for number, given in enumerate(wrong):
