@@ -154,8 +154,8 @@ def test_a_decision_that_is_durable_after_the_move_is_made_by_the_next_coordinat
     while not shard.transient:
         cluster.advance(0.05)
     topic = cluster.assembly.broker.cluster.topics[STATES]
-    topic.registrations[0] = topic.registrations[0]._replace(leader=3)
-    cluster.turns.event(lambda: cluster.assembly.broker.cluster.follow_leader(topic, 0))
+    topic.registrations[0], topic.leader_epochs[0] = topic.registrations[0]._replace(leader=3), 1
+    cluster.turns.event(lambda: cluster.assembly.broker.cluster.follow_change(topic, 0))
     assert old.shards == new.shards == {} and new.loading == {0}
     cluster.advance(50)
     assert [reply.error_code for reply in client.replies] == [NOT_COORDINATOR]
@@ -421,3 +421,54 @@ def test_a_second_cut_pause_or_freeze_is_refused(cluster):
         change()
         with pytest.raises(LeadershipProblem, match=why):
             change()
+
+
+def produce_with(broker, acks, topic=LEDGER):
+    topics = [{"name": topic, "partition_data": [{"index": 0, "records": batch()}]}]
+    reply = broker.call(K.PRODUCE, 9, transactional_id=None, acks=acks, timeout_ms=1_000, topic_data=topics)
+    return E(reply.responses[0].partition_responses[0].error_code)
+
+
+def test_acks_of_all_need_as_many_replicas_in_sync_as_min_insync_replicas(make):
+    """More than the topic has count as that number: `short` has one replica."""
+    cluster = make(factor=3, min_insync_replicas=2)
+    cluster.create_topic("short")
+    leadership = Leadership(cluster.assembly.broker.cluster)
+    for node_id in (2, 3):
+        assert produce_with(cluster, -1) is E.NONE
+        cluster.complete(leadership.stop_broker(node_id))
+    assert (produce_with(cluster, -1), produce_with(cluster, 1)) == (E.NOT_ENOUGH_REPLICAS, E.NONE)
+    assert produce_with(cluster, -1, "short") is E.NONE
+    configs = [{"name": "min.insync.replicas", "value": "1"}]
+    resource = {"resource_type": 2, "resource_name": LEDGER, "configs": configs}
+    cluster.call(K.ALTER_CONFIGS, 0, resources=[resource], validate_only=False)
+    assert produce_with(cluster, -1) is E.NONE
+    resource["configs"] = []
+    cluster.call(K.ALTER_CONFIGS, 0, resources=[resource], validate_only=False)
+    assert produce_with(cluster, -1) is E.NOT_ENOUGH_REPLICAS
+    cluster.complete(leadership.start_broker(2))
+    assert produce_with(cluster, -1) is E.NONE
+
+
+def test_coordinators_with_too_few_replicas_in_sync_are_not_available(make):
+    """Markers wait until enough replicas are in sync."""
+    cluster = make(factor=3, min_insync_replicas=2)
+    leadership = Leadership(cluster.assembly.broker.cluster)
+    producer, other = Producer(cluster), Producer(cluster, "other")
+    producer.begin(0)
+    configs = [{"name": "min.insync.replicas", "value": "1"}]
+    resource = {"resource_type": 2, "resource_name": STATES, "configs": configs}
+    for node_id in (2, 3):
+        cluster.complete(leadership.stop_broker(node_id))
+    assert other.init(4).error_code == producer.end() == E.COORDINATOR_NOT_AVAILABLE
+    topics = [{"name": LEDGER, "partitions": [{"partition_index": 0, "committed_offset": 7}]}]
+    who = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
+    reply = cluster.call(K.OFFSET_COMMIT, 8, **who, topics=topics)
+    assert reply.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+    cluster.call(K.ALTER_CONFIGS, 0, resources=[resource], validate_only=False)
+    assert producer.end() is E.NONE
+    cluster.advance(3_000)
+    assert producer.describe().transaction_state == "PrepareCommit"
+    cluster.complete(leadership.start_broker(3))
+    cluster.advance(1_100)
+    assert producer.describe().transaction_state == "CompleteCommit"
