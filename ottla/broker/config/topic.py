@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.broker.config.broker import OPTION_OF_KEY, Config
-from ottla.broker.config.option import INT64_MAX, START, Option, boolean, int32, int64, items, option_field, options_of
+from ottla.broker.config.option import INT64_MAX, START, Option, boolean, int64, items, option_field, options_of
 
 
 def _from_broker(key: str, meaning: str = "") -> Any:
