@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import MAGIC, iter_batches
-from ottla.protocol.requests.structs import structs
+from ottla.protocol.requests.structs import ERROR_FIELDS, structs
 
 _GROUPS, _TRANSACTIONS = 0, 1  # key types of FindCoordinator
 _IDS: Final = frozenset({"transactional_id", "v3_and_below_transactional_id", "transactional_ids"})
@@ -59,6 +59,26 @@ def producer_ids_of(message: Any) -> frozenset[int]:
         elif name == "records" and value:
             found.update(header.producer_id for _, header in iter_batches(value) if header.magic == MAGIC)
     return frozenset(producer_id for producer_id in found if producer_id >= 0)
+
+
+def partition_errors(reply: Any, name_of: NameOf) -> Iterator[tuple[str, int, int]]:
+    """Yield (topic, partition, error code) of each row of a decoded reply that has an error."""
+    for struct in structs(reply):
+        topic = _topic(struct, name_of)
+        for name, field in type(struct).fields.items():
+            if topic is not None and field.is_array() and field.is_struct_array():
+                for row in getattr(struct, name, None) or ():
+                    found = _number_and_error(row)
+                    if found is not None and found[1]:
+                        yield topic, *found
+
+
+def _number_and_error(row: Any) -> tuple[int, int] | None:
+    """Return the partition and the error code of a row; None for rows without them."""
+    fields = type(row).fields
+    number = next((name for name in _PARTITION_NUMBERS if name in fields), None)
+    error = next((name for name in ERROR_FIELDS if name in fields), None)
+    return None if number is None or error is None else (getattr(row, number), getattr(row, error))
 
 
 def _values(message: Any) -> Iterator[tuple[str, Any]]:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ottla.testkit.kit.proxied import ProxiedBroker
 
 _MARKER: Final = (
-    "ottla(transaction_version=2, properties={}, as_version=None): run the test on a broker with these settings; "
-    "properties are options of server.properties, as_version is an older Kafka to imitate"
+    "ottla(transaction_version=2, properties={}, as_version=None, brokers=1): run the test on a broker with these "
+    "settings; properties are options of server.properties, as_version is an older Kafka to imitate, brokers the "
+    "number of brokers that the process presents itself as"
 )
-_KEYWORDS: Final = ("transaction_version", "properties", "as_version")
+_KEYWORDS: Final = ("transaction_version", "properties", "as_version", "brokers")
+_MOST_BROKERS: Final = 9
 _TAIL_LINES: Final = 40
 
 
@@ -75,6 +77,9 @@ def _wrong_in(marker: pytest.Mark) -> str:
         return f"has no keyword {', '.join(unknown)}"
     if not isinstance(properties := marker.kwargs.get("properties", {}), Mapping):
         return f"takes properties as a dict, not {properties!r}"
+    brokers = marker.kwargs.get("brokers", 1)
+    if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= _MOST_BROKERS:
+        return f"takes brokers from 1 to {_MOST_BROKERS}, not {brokers!r}"
     return ""
 
 
@@ -139,9 +144,18 @@ def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
 
 
 def _fail_if_never_fired(never_fired: "Sequence[PlannedFault]") -> None:
-    if never_fired:
-        planned = "".join(f"\n  {fault!r}" for fault in never_fired)
-        pytest.fail(f"planned faults never fired, so this test has not tested them:{planned}", pytrace=False)
+    faults, changes = ([each for each in never_fired if each.is_change is is_change] for is_change in (False, True))
+    lines = []
+    if faults:
+        lines.append(f"planned faults never fired, so this test has not tested them:{_list(faults)}")
+    if changes:
+        lines.append(f"no client met these changes to the brokers, so this test has not tested them:{_list(changes)}")
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def _list(faults: "Sequence[PlannedFault]") -> str:
+    return "".join(f"\n  {fault!r}" for fault in faults)
 
 
 def _broker_of(request: pytest.FixtureRequest) -> "Broker":
@@ -213,8 +227,13 @@ def kafka_bootstrap_servers(ottla_broker: "Broker") -> str:
 def kafka_topic_factory(ottla_broker: "Broker", request: pytest.FixtureRequest) -> Callable[..., str]:
     """Factory of topics: `kafka_topic_factory(partitions=3, configs={...})` returns the name of a new topic."""
 
-    def make(name: str | None = None, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        return ottla_broker.create_topic(name or _fresh("topic"), partitions, configs)
+    def make(
+        name: str | None = None,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+    ) -> str:
+        return ottla_broker.create_topic(name or _fresh("topic"), partitions, configs, replication_factor)
 
     return make
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ottla.cli.ctl.brokers import broker
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.ctl.loglevel import loglevel
 from ottla.cli.ctl.options import add_admin_options, in_front, keep, run
@@ -46,6 +47,7 @@ def fault() -> None:
 
 
 ctl.add_command(loglevel)
+ctl.add_command(broker)
 
 
 @ctl.command()

@@ -9,6 +9,7 @@ from ottla.protocol.times import duration, utc
 
 FAULT_COLUMNS: Final = ("id", "do", "at", "api", "where", "error", "ms", "nth", "times", "seen", "hits", "held")
 LEVEL_COLUMNS: Final = ("logger", "level", "until_ms", "then")
+BROKER_COLUMNS: Final = ("broker", "state", "metadata", "disconnected_from", "leads")
 CLOCK_COLUMNS: Final = ("now_ms", "ahead_ms", "frozen")
 
 Answer = Mapping[str, Any]
@@ -62,12 +63,20 @@ def show_faults(output: Output, faults: Sequence[Answer]) -> None:
     output.table("faults", FAULT_COLUMNS, rows)
 
 
+def show_brokers(output: Output, brokers: Sequence[Answer]) -> None:
+    """Show the brokers of a process. `leads` is the number of partitions that a broker leads."""
+    rows = [[_cell(name, each[name]) for name in BROKER_COLUMNS] for each in brokers]
+    output.table("brokers", BROKER_COLUMNS, rows)
+
+
 def show_levels(output: Output, levels: Sequence[Answer]) -> None:
     """Show loggers with their levels. `until_ms` is null for a level without an end."""
     output.table("levels", LEVEL_COLUMNS, [[each[name] for name in LEVEL_COLUMNS] for each in levels])
 
 
 def _cell(name: str, value: Any) -> Any:
+    if name == "disconnected_from":
+        return ", ".join(map(str, value)) or None
     if name == "where" and value is not None:
         return ", ".join(f"{key}={given}" for key, given in value.items())
     return value

@@ -1,13 +1,12 @@
 """The test control of a broker, connected to the broker's parts. shell"""
 
-from uuid import UUID
-
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.server import BrokerParts
 from ottla.testkit.control.clock import MovableClock
+from ottla.testkit.control.cluster import ClusterControl
 from ottla.testkit.control.disk import SteeredDisk
 from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
@@ -26,6 +25,7 @@ class Control(BrokerParts):
         self.clock: MovableClock
         self.journal: Journal
         self.assembly: Assembly
+        self.cluster: ClusterControl
         self.real_clock: Clock
 
     def clock_over(self, real: Clock) -> Clock:
@@ -40,13 +40,10 @@ class Control(BrokerParts):
     def on_assembly(self, assembly: Assembly) -> None:
         self.assembly = assembly
         broker = assembly.broker
+        self.cluster = ClusterControl(assembly, self.plan)
         for each in broker.brokers:
             SteeredMarkers(each, self.plan)
         assembly.dispatchers = [
-            SteeredDispatcher(each, self.plan, self.journal, self.real_clock, self._name_of, self._table)
+            SteeredDispatcher(each, self.cluster, self.plan, self.journal, self.real_clock, self._table)
             for each in broker.brokers
         ]
-
-    def _name_of(self, topic_id: UUID) -> str | None:
-        topic = self.assembly.broker.cluster.topics_by_id.get(topic_id.bytes)
-        return None if topic is None else topic.name

@@ -4,7 +4,7 @@ A fault can hold, delay or answer a request before the broker handles it, and ac
 itself does not change. Requests of an API without planned faults are only recorded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla.broker.api.context import Api, Broker
@@ -17,8 +17,8 @@ from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Activity, Wait
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.subject import NameOf
 from ottla.testkit.control import KIT_CLIENT_ID
+from ottla.testkit.control.cluster import ClusterControl
 from ottla.testkit.control.crash import crash
 from ottla.testkit.control.journal import Journal, JournalEntry
 from ottla.testkit.control.secrets import has_secret_reply, kept_parts, kept_request
@@ -42,24 +42,25 @@ class _Served:
 class SteeredDispatcher(Dispatcher):
     """Dispatcher with faults. `real_clock` is the machine's: delays end even while the broker's clock is stopped."""
 
-    __slots__ = ("_journal", "_name_of", "_of_the_kit", "_plan", "_real_clock", "_turns")
+    __slots__ = ("_brokers", "_journal", "_node_id", "_of_the_kit", "_plan", "_real_clock", "_turns")
 
     def __init__(
         self,
         broker: Broker,
+        brokers: ClusterControl,
         plan: Plan,
         journal: Journal,
         real_clock: Clock,
-        name_of: NameOf,
         table: Mapping[int, Api] = TABLE,
     ) -> None:
         super().__init__(broker, table, first_use=True)
         self._of_the_kit = Dispatcher(broker, TABLE, first_use=True)
+        self._node_id = broker.cluster.node_id
         self._turns = broker.turns
+        self._brokers = brokers
         self._plan = plan
         self._journal = journal
         self._real_clock = real_clock
-        self._name_of = name_of
 
     def start(
         self,
@@ -72,28 +73,48 @@ class SteeredDispatcher(Dispatcher):
         if session.sends_tokens:  # a bare SASL token without a request header (SaslHandshake 0)
             return super().start(frame, session, send, refuse, claim)
         try:
-            exchange = Exchange(bytes(frame), self._name_of)
+            exchange = Exchange(bytes(frame), self._brokers.changes.name_of)
         except ProtocolError:
             return super().start(frame, session, send, refuse, claim)
         if exchange.client_id == KIT_CLIENT_ID:
-            return self._of_the_kit.start(frame, session, send, refuse, claim)
+            return self._serve_kit(frame, session, send, refuse, claim)
         entry = self._journal.begin(kept_request(exchange), session.peer)
 
         def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
-            if has_secret_reply(exchange):
+            if self._brokers.is_paused(self._node_id):
+                self._brokers.hold(self._node_id, lambda: sent(parts, room))
+            elif has_secret_reply(exchange):
                 self._journal.record_reply(entry, kept_parts(exchange, parts))
                 send(parts, room)
             else:
-                send(self._journal.record_reply(entry, parts), room)
+                parts = self._journal.record_reply(entry, parts)
+                self._brokers.changes.count_reply(self._node_id, exchange, entry.reply or b"")
+                send(parts, room)
 
         def on_refusal(reason: str) -> None:
             self._journal.record_refusal(entry, reason)
             refuse(reason)
 
-        if not (self._plan.watches("request", exchange.api_key) or self._plan.watches("reply", exchange.api_key)):
+        if not (
+            self._brokers.is_paused(self._node_id)
+            or self._plan.watches("request", exchange.api_key)
+            or self._plan.watches("reply", exchange.api_key)
+        ):
             return super().start(frame, session, sent, on_refusal, claim)
         steered = self._steer(exchange, entry, session, sent, on_refusal, claim)
         return self._turns.start(steered, lambda _none: None, lambda error: on_refusal(f"a fault failed: {error!r}"))
+
+    def _serve_kit(
+        self, frame: memoryview, session: Session, send: Send, refuse: Refuse, claim: Reservation | None
+    ) -> Activity[Any] | None:
+        """Serve a request of the test kit itself, which meets no fault and no change to the brokers."""
+        self._brokers.note_kit(session.peer)
+        broker = self._broker
+        frozen, broker.metadata = broker.metadata, broker.cluster
+        try:
+            return self._of_the_kit.start(frame, session, send, refuse, claim)
+        finally:
+            broker.metadata = frozen
 
     async def _steer(
         self,
@@ -105,6 +126,8 @@ class SteeredDispatcher(Dispatcher):
         claim: Reservation | None,
     ) -> None:
         """Handle a request, and apply the faults that fire on it and on its reply."""
+        if self._brokers.is_paused(self._node_id):
+            await self._wait(lambda go_on: self._brokers.hold(self._node_id, go_on), claim)
         twice = False
         for fault in self._plan.find_firing("request", exchange, exchange.api_key):
             entry.record_fault(fault)
@@ -140,13 +163,17 @@ class SteeredDispatcher(Dispatcher):
         """Wait for the fault's delay or release, or crash the process."""
         if fault.do == "crash":
             crash(fault)
-        wait: Wait[None] = Wait(self._turns)
         if fault.do == "delay":
-            leave = self._real_clock.call_later(fault.ms, lambda: wait.wake(None)).cancel
+            await self._wait(lambda go_on: self._real_clock.call_later(fault.ms, go_on).cancel, claim)
         elif fault.do == "hold" and not fault.released:
-            leave = self._plan.hold(fault, lambda: wait.wake(None))
-        else:
-            return
+            await self._wait(lambda go_on: self._plan.hold(fault, go_on), claim)
+
+    async def _wait(
+        self, begin: Callable[[Callable[[], None]], Callable[[], object]], claim: Reservation | None
+    ) -> None:
+        """Wait until the function that `begin` gets is called. `begin` returns a function that cancels this."""
+        wait: Wait[None] = Wait(self._turns)
+        leave = begin(lambda: wait.wake(None))
 
         def give_up() -> None:
             leave()

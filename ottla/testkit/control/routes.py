@@ -7,6 +7,7 @@ from ottla.admin.fields import an_object
 from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.turns import Wait
 from ottla.testkit.control.clock import MOST_AHEAD_MS
+from ottla.testkit.control.cluster_routes import cluster_routes
 from ottla.testkit.control.control import Control
 from ottla.testkit.control.epochs import forget_ids, preset_epoch
 from ottla.testkit.control.fault_routes import fault_routes
@@ -34,6 +35,7 @@ def control_routes(control: Control) -> Sequence[Route]:
         ),
         Route("POST", "/v1/clock/reset", api.show_after(control.clock.reset), "Return to the machine's time"),
         *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, api.run_until_idle),
+        *cluster_routes(control.cluster, control.plan),
         *journal_routes(control.journal, control.assembly.broker.turns),
         Route(
             "DELETE",

@@ -38,6 +38,10 @@ POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     append, sync  a disk call: fail with an errno (EIO, ENOSPC), or be slow
 """
 
+CLUSTER: Final = "cluster"
+"""Point of a change to several brokers of a process. It is no fault that can be planned: it is in force, and fires each
+time that a client meets it."""
+
 OF_THE_BROKER: Final = frozenset({"marker", "marker_reply", "append", "sync"})
 """Points that only an Ottla broker has. The effect `crash` needs an Ottla broker too."""
 
@@ -95,6 +99,8 @@ class Fault:
 
     def describe(self) -> str:
         """Return a description in one line."""
+        if self.at == CLUSTER:
+            return " ".join([self.do, *(f"{name}={value}" for name, value in self.where.items())])
         whom = self.api.title if self.api is not None else "any"
         conditions = "".join(f" {name}={value}" for name, value in self.where.items())
         times = "always" if self.times is None else f"{self.times} time{'s' if self.times > 1 else ''}"

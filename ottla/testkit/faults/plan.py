@@ -97,11 +97,17 @@ class Plan:
         for fault in tuple(self._faults.values()):
             if fault.at != point or (fault.api is not None and fault.api != api):
                 continue
-            if all(occasion.answers_to(name, value) for name, value in fault.where.items()) and fault.count_match():
+            if all(occasion.answers_to(name, value) for name, value in fault.where.items()) and self.fire(fault):
                 fired.append(fault)
-                for watcher in tuple(self.watchers):
-                    watcher(fault)
         return fired
+
+    def fire(self, fault: Fault) -> bool:
+        """Count a match, and return whether the fault fires on it."""
+        if not fault.count_match():
+            return False
+        for watcher in tuple(self.watchers):
+            watcher(fault)
+        return True
 
 
 class Named:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ottla.printable import printable
 from ottla.protocol.errors import ErrorCode
@@ -23,6 +23,7 @@ from ottla.testkit.kit.faults import Faults, PlannedFault
 from ottla.testkit.kit.groups import Group
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
+from ottla.testkit.kit.several import SeveralBrokers
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
 from ottla.testkit.reading import TopicRecord
 from ottla.verdict import KnownTransaction, OpenTransaction, by_producer, judge
@@ -37,7 +38,7 @@ _DECIDED: Final = frozenset({"PrepareCommit", "PrepareAbort"})
 Key = Callable[[TopicRecord], Hashable]
 
 
-class Broker:
+class Broker(SeveralBrokers):
     """A broker under test.
 
     `process` is set if the test kit started the broker. Without it, the test can control the clock and the faults of
@@ -61,13 +62,17 @@ class Broker:
 
     @property
     def host(self) -> str:
-        """The host of `bootstrap`."""
-        return urlsplit(f"//{self.bootstrap}").hostname or ""
+        """The host of `bootstrap`, of the first broker if there are several."""
+        return self._first.hostname or ""
 
     @property
     def port(self) -> int:
-        """The port of `bootstrap`."""
-        return urlsplit(f"//{self.bootstrap}").port or 0
+        """The port of `bootstrap`, of the first broker if there are several."""
+        return self._first.port or 0
+
+    @property
+    def _first(self) -> SplitResult:
+        return urlsplit(f"//{self.bootstrap.partition(',')[0]}")
 
     @property
     def data_dir(self) -> Path:
@@ -112,9 +117,19 @@ class Broker:
 
     # ---- topics and records
 
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        """Create a topic and return its name. Raises KafkaError."""
-        self.wire.create_topic(name, partitions, dict(configs or {}))
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+    ) -> str:
+        """Create a topic and return its name. Raises KafkaError.
+
+        It has as many replicas as the kit's process has brokers, if no other number is given.
+        """
+        factor = replication_factor or (1 if self.process is None else self.process.brokers)
+        self.wire.create_topic(name, partitions, dict(configs or {}), factor)
         return name
 
     def topics(self) -> dict[str, int]:
@@ -389,11 +404,14 @@ class Broker:
     def end(self) -> list[PlannedFault]:
         """Clean up after a test, and return the faults that never fired.
 
-        Aborts open transactions and deletes groups and topics. If the broker has a known admin port, this also removes
-        the faults, resets the clock, ends hanging transactions and forgets the transactional ids.
+        Aborts open transactions and deletes groups and topics. If the broker has a known admin port, this also undoes
+        changes to several brokers, removes the faults, resets the clock, ends hanging transactions and forgets the
+        transactional ids.
         """
         if self.process is not None and self.process.pid is None:
             self.process.start()
+        if self._is_steered:
+            self.reset_brokers()
         never_fired = self.faults.clear() if self._is_steered else []
         if self._is_steered:
             self.clock.reset()

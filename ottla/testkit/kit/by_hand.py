@@ -4,7 +4,8 @@
     assert producer.send("orders", b"one") == ErrorCode.NONE
     assert producer.commit() == ErrorCode.NONE
 
-Requests are not retried, and errors are returned, so a test sees the errors that a client of any language gets. Each
+Requests are not retried, and errors are returned, so a test sees the errors that a client of any language gets. The
+producer looks for its coordinator at the start and after NOT_COORDINATOR, and for leaders before each batch. Each
 request opens a new connection, so a held request does not hold other requests.
 """
 
@@ -59,10 +60,10 @@ class ProducerByHand:
     def add(self, topic: str, partition: int = 0) -> ErrorCode:
         """Send AddPartitionsToTxn."""
         reply = self._send(requests.add_partitions(self._id, self.identity, [(topic, partition)]), self._coordinator)
-        row = reply.results_by_topic_v3_and_below[0].results_by_partition[0]
-        if not row.partition_error_code:
+        error = ErrorCode(reply.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        if not error:
             self._added.add((topic, partition))
-        return ErrorCode(row.partition_error_code)
+        return self._follow(error)
 
     def send(self, topic: str, *values: bytes, partition: int = 0, compression: int = 0) -> ErrorCode:
         """Send one batch, after AddPartitionsToTxn for a new partition if `transaction.version` is 1."""
@@ -107,7 +108,13 @@ class ProducerByHand:
             self._added.clear()
             if self._generation is V2:
                 self.become(reply.producer_id, reply.producer_epoch)
-        return ErrorCode(reply.error_code)
+        return self._follow(ErrorCode(reply.error_code))
+
+    def _follow(self, error: ErrorCode) -> ErrorCode:
+        """Return the error. If the coordinator has moved, the next request goes to the new one."""
+        if error is ErrorCode.NOT_COORDINATOR:
+            self._coordinator = self._wire.coordinator(self._id, TRANSACTION)
+        return error
 
     @property
     def _id(self) -> str:

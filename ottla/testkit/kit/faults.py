@@ -11,6 +11,7 @@ A test whose fault never fires tests nothing: `clear` returns such faults, and t
 
 from typing import Any, Final
 
+from ottla.testkit.faults.fault import CLUSTER
 from ottla.testkit.kit.fault_registries import FaultRegistry
 from ottla.testkit.kit.process import BrokerProcess
 
@@ -44,8 +45,15 @@ class PlannedFault:
         self.optional = optional
 
     def __repr__(self) -> str:
+        if self.is_change:
+            return " ".join([self._state["do"], *(f"{name}={value}" for name, value in self._state["where"].items())])
         given = {name: self._state[name] for name in ("at", "api", "where", "do", "error", "ms") if name in self._state}
         return f"fault {self.id} {given}"
+
+    @property
+    def is_change(self) -> bool:
+        """Return whether it is a change to several brokers, which fires when a client meets it."""
+        return bool(self._state["at"] == CLUSTER)
 
     @property
     def hits(self) -> int:
@@ -217,7 +225,11 @@ class Faults:
 
     def add(self, given: dict[str, Any], *, optional: bool = False) -> PlannedFault:
         """Plan a fault given as JSON (`ottla/testkit/faults/fault.py`). FaultError if it is invalid."""
-        fault = PlannedFault(self._registry, self._registry.add(given), optional)
+        return self.follow(self._registry.add(given), optional=optional)
+
+    def follow(self, state: dict[str, Any], *, optional: bool) -> PlannedFault:
+        """Return a fault that is planned already. If it never fires and is not `optional`, `clear` returns it."""
+        fault = PlannedFault(self._registry, state, optional)
         self._planned[fault.id] = fault
         return fault
 

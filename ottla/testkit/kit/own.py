@@ -12,16 +12,16 @@ from ottla.testkit.kit.process import temporary_directory
 class OwnBroker:
     """A context manager, `with OwnBroker() as broker:`. `async with` does not block the event loop."""
 
-    def __init__(self, transaction_version: int | None, properties: Mapping[str, object] | None) -> None:
-        self._settings = transaction_version, properties
+    def __init__(self, transaction_version: int | None, properties: Mapping[str, object] | None, brokers: int) -> None:
+        self._settings = transaction_version, properties, brokers
         self._directory = temporary_directory()
         self._pool = BrokerPool(self._directory)
 
     def __enter__(self) -> Broker:
         """Return a broker that is ready. Raises BrokerFailed, with the broker's log."""
-        version, properties = self._settings
+        version, properties, brokers = self._settings
         try:
-            broker = self._pool(transaction_version=version, properties=properties)
+            broker = self._pool(transaction_version=version, properties=properties, brokers=brokers)
         except BaseException:
             self._close()
             raise

@@ -16,7 +16,8 @@ GROUP_PROTOCOLS = "group.coordinator.rebalance.protocols"
 class BrokerPool:
     """Brokers by their settings. `pool(transaction_version=1, properties={...})` starts a broker or reuses one.
 
-    `as_version="2.8"` gives a broker with the API versions of that release, and `transaction.version` 0 before 4.0.
+    `brokers=3` gives a process of three brokers. `as_version="2.8"` gives a broker with the API versions of that
+    release, and `transaction.version` 0 before 4.0.
     """
 
     def __init__(self, directory: Path, keep: bool = False, port: int = 0) -> None:
@@ -25,7 +26,7 @@ class BrokerPool:
         self._keep = keep
         self._port = port
         self._numbers = count()
-        self._brokers: dict[tuple[str | None, tuple[tuple[str, str], ...]], Broker] = {}
+        self._brokers: dict[tuple[int, str | None, tuple[tuple[str, str], ...]], Broker] = {}
 
     def __call__(
         self,
@@ -33,6 +34,7 @@ class BrokerPool:
         transaction_version: int | None = None,
         properties: Mapping[str, object] | None = None,
         as_version: str | None = None,
+        brokers: int = 1,
     ) -> Broker:
         """Return the running broker. Raises BrokerFailed, with its log, if it cannot start."""
         settings = {name: _text(value) for name, value in (properties or {}).items()}
@@ -41,11 +43,11 @@ class BrokerPool:
         if as_version is not None and not has_transaction_version(as_version):
             settings.setdefault(TRANSACTION_VERSION, "0")
             settings.setdefault(GROUP_PROTOCOLS, "classic")  # the consumer protocol came with the same release, 4.0
-        key = as_version, tuple(sorted(settings.items()))
+        key = brokers, as_version, tuple(sorted(settings.items()))
         if key not in self._brokers:
-            port = 0 if settings or as_version else self._port
+            port = 0 if settings or as_version or brokers > 1 else self._port
             directory = self._directory / f"broker-{next(self._numbers)}"  # not that of a failed start
-            broker = Broker(process=BrokerProcess(directory, settings, as_version, port))
+            broker = Broker(process=BrokerProcess(directory, settings, as_version, port, brokers))
             assert broker.process is not None
             broker.process.start()
             self._brokers[key] = broker

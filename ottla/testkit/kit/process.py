@@ -2,15 +2,18 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from random import randrange
 from typing import Final
 
 START_TIMEOUT_S: Final = 300.0
@@ -18,6 +21,7 @@ STOP_TIMEOUT_S: Final = 20.0
 ABORT_TIMEOUT_S: Final = 5.0
 _EXIT_S: Final = 5.0  # from the last byte of a connection to the end of the process
 _POLL_S: Final = 0.005
+_PORTS: Final = 20_000, 30_000
 
 SETTINGS: Final[Mapping[str, str]] = {
     "group.consumer.assignment.interval.ms": "0",
@@ -47,14 +51,20 @@ class BrokerProcess:
     """An `ottla serve` process in its own directory, with an admin port for the test control."""
 
     def __init__(
-        self, directory: Path, properties: Mapping[str, str], as_version: str | None = None, port: int = 0
+        self,
+        directory: Path,
+        properties: Mapping[str, str],
+        as_version: str | None = None,
+        port: int = 0,
+        brokers: int = 1,
     ) -> None:
-        """`port` is the port to listen on; 0 chooses a free port."""
+        """`port` is the port to listen on; 0 chooses a free port. Several `brokers` listen on it and those after it."""
         self.directory = directory
         self.as_version = as_version
         self.properties = dict(SETTINGS) | dict(properties)
         self.bootstrap = ""
         self.admin_url = ""
+        self.brokers = brokers
         self._port = port
         self.starts = 0
         self._planned: _PlannedRestart | None = None
@@ -177,7 +187,11 @@ class BrokerProcess:
 
     def _command(self, ready: Path) -> list[str]:
         command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.data_dir)]
-        command += ["--listen", self.bootstrap or f"127.0.0.1:{self._port}", "--until-input-ends"]
+        if self.brokers > 1 and not self._port:
+            self._port = find_ports(self.brokers)  # port 0 takes free ones, which a restart would not find again
+        first = self.bootstrap.partition(",")[0]
+        command += ["--listen", first or f"127.0.0.1:{self._port}", "--until-input-ends"]
+        command += ["--brokers", str(self.brokers)]
         command += ["--admin-listen", "127.0.0.1:0", "--test-control"]
         for name, value in self.properties.items():
             command += ["--override", f"{name}={value}"]
@@ -195,8 +209,9 @@ class BrokerProcess:
                 _abort(self._process)
                 raise BrokerFailed(f"the broker is not ready after {START_TIMEOUT_S:g} s:\n{self.log_tail()}")
             time.sleep(_POLL_S)
-        self.bootstrap = lines["ready"].rpartition("//")[2]
-        self.admin_url = lines["admin"]
+        each_listener = [address.rpartition("//")[2] for address in lines["ready"]]
+        self.bootstrap = ",".join(each_listener[:: len(each_listener) // self.brokers])  # the first of each broker
+        (self.admin_url,) = lines["admin"]
 
     def _end(self, number: signal.Signals) -> None:
         with self._lock:
@@ -235,12 +250,24 @@ def temporary_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"ottla-{os.getpid()}-"))
 
 
-def _ready_lines(ready: Path) -> dict[str, str]:
-    """Return {first word: the rest} of the lines of the ready file; empty until the broker is ready."""
+def find_ports(count: int) -> int:
+    """Return the first of so many consecutive free ports. They are not among those that the system chooses."""
+    while True:
+        first = randrange(*_PORTS)
+        with ExitStack() as opened, suppress(OSError):
+            for port in range(first, first + count):
+                opened.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+
+
+def _ready_lines(ready: Path) -> dict[str, list[str]]:
+    """Return {first word: the rest of each line} of the ready file; empty until the broker is ready."""
     with suppress(FileNotFoundError):
         text = ready.read_text()
         if text.endswith("\n"):
-            lines = dict(line.split(" ", 1) for line in reversed(text.splitlines()))
+            lines = defaultdict[str, list[str]](list)
+            for name, rest in (line.split(" ", 1) for line in text.splitlines()):
+                lines[name].append(rest)
             if "ready" in lines and "admin" in lines:
                 return lines
     return {}

@@ -7,6 +7,7 @@ from the clients under test: faults do not affect it, and histories do not conta
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -83,7 +84,7 @@ class Wire:
 
     @property
     def bootstrap(self) -> str:
-        """The address that the test knows."""
+        """The addresses that the test knows, as for clients."""
         return self._bootstrap()
 
     def close(self) -> None:
@@ -117,13 +118,12 @@ class Wire:
         reply = self.ask(K.METADATA, 5, topics=None, allow_auto_topic_creation=False)
         return {topic.name: len(topic.partitions) for topic in reply.topics if with_internal or not topic.is_internal}
 
-    def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+    def create_topic(self, name: str, partitions: int, configs: dict[str, str], replication_factor: int = 1) -> None:
         """Create a topic. Raises KafkaError."""
         rows = [{"name": key, "value": value} for key, value in configs.items()]
-        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": []}
-        reply = self.ask(
-            K.CREATE_TOPICS, 4, topics=[topic | {"configs": rows}], timeout_ms=int(WAIT_S * 1000), validate_only=False
-        )
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": replication_factor}
+        topics = [topic | {"assignments": [], "configs": rows}]
+        reply = self.ask(K.CREATE_TOPICS, 4, topics=topics, timeout_ms=int(WAIT_S * 1000), validate_only=False)
         _check(reply.topics[0].error_code, f"create the topic {name}")
 
     def delete_topics(self, names: Sequence[str]) -> None:
@@ -202,7 +202,7 @@ class Wire:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if row is None else int(row.error_code)
 
         reply = when_ready(attempt, f"the leader of {topic}-{partition}", error)
-        if len(reply.brokers) == 1:
+        if len(reply.brokers) == 1 and "," not in self.bootstrap:
             return None
         leader = next(row.leader_id for row in reply.topics[0].partitions if row.partition_index == partition)
         return next(f"{broker.host}:{broker.port}" for broker in reply.brokers if broker.node_id == leader)
@@ -310,7 +310,7 @@ class Wire:
 
     def _brokers(self) -> list[str | None]:
         reply = self.ask(K.METADATA, 5, topics=[], allow_auto_topic_creation=False)
-        if len(reply.brokers) == 1:
+        if len(reply.brokers) == 1 and "," not in self.bootstrap:
             return [None]
         return [f"{broker.host}:{broker.port}" for broker in reply.brokers]
 
@@ -352,7 +352,12 @@ def when_ready(
 
 
 def connect(address: str, client_id: str) -> BlockingConnection:
-    """Connect to HOST:PORT."""
+    """Connect to HOST:PORT, or to the first of several that can be reached (HOST:PORT,HOST:PORT)."""
+    first, _, others = address.partition(",")
+    if others:
+        with suppress(OSError):
+            return connect(first, client_id)
+        return connect(others, client_id)
     host, _, port = address.rpartition(":")
     return BlockingConnection(host.strip("[]"), int(port), client_id=client_id, timeout_s=WAIT_S)
 

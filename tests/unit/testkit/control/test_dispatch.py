@@ -5,6 +5,7 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.control.cluster import ClusterControl
 from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
@@ -21,7 +22,8 @@ class Steered(MemoryBroker):
         broker = self.assembly.broker
         self.plan, self.journal = Plan(), Journal(self.clock)
         SteeredMarkers(broker, self.plan)
-        self.assembly.dispatchers = [SteeredDispatcher(broker, self.plan, self.journal, self.clock, lambda _id: None)]
+        cluster = ClusterControl(self.assembly, self.plan)
+        self.assembly.dispatchers = [SteeredDispatcher(broker, cluster, self.plan, self.journal, self.clock)]
 
     def fault(self, **given):
         return self.plan.add(parse_fault(given))
