@@ -70,7 +70,7 @@ class Storage:
             logs.properties.node_id,
             lambda: self.new_uuid().bytes,
             lambda own: log_configs.of(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
-            _internal_topics(config),
+            _internal_topics(config, self._broker_count),
             config.num_partitions,
             config.transaction_version,
             _metadata_settings(config),
@@ -139,7 +139,7 @@ def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[st
             log.warning("--truncate-damaged %s: there is no such partition", name)
 
 
-def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str], int]]:
+def _internal_topics(config: Config, broker_count: int) -> dict[str, tuple[int, dict[str, str], int]]:
     """Return partition counts, forced configs and replication factors. Source: `TransactionStateManager`,
     `GroupCoordinatorService` of Kafka 4.3.1."""
 
@@ -147,6 +147,8 @@ def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str], int
         return {"cleanup.policy": "compact", "compression.type": codec, "segment.bytes": str(segment_bytes)}
 
     transactions = configs_for("uncompressed", config.transaction_state_log_segment_bytes)
+    if broker_count > 1:  # one replica is always enough
+        transactions["min.insync.replicas"] = str(config.transaction_state_log_min_isr)
     offsets = configs_for("producer", config.offsets_topic_segment_bytes)
     return {
         TRANSACTION_STATE_TOPIC: (

@@ -10,6 +10,7 @@ LEDGER, ORDERS, GROUP, TXN = "ledger", "orders", "g", "txn"
 LEDGER_PARTITIONS = 4
 OF_NOBODY = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
 FOR_GROUPS, FOR_TRANSACTIONS = 0, 1
+OFFSETS, STATES = "__consumer_offsets", "__transaction_state"
 FEW = {
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,
@@ -26,6 +27,32 @@ def coordinating(**options):
         broker.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
     broker.call_when_ready(K.INIT_PRODUCER_ID, 1, transactional_id="anybody", transaction_timeout_ms=1_000)
     return broker
+
+
+def three_brokers(factor=2, **options):
+    """Return three brokers of one process whose coordinators are broker 1, and a ledger of one partition that broker 1
+    leads, with replicas at the next ones."""
+    few = FEW | {"group_initial_rebalance_delay_ms": 0}
+    broker = MemoryBroker(brokers=3, **few | options)
+    row = {"name": LEDGER, "num_partitions": 1, "replication_factor": factor, "assignments": [], "configs": []}
+    broker.call(K.CREATE_TOPICS, 5, topics=[row], timeout_ms=1_000, validate_only=False)
+    for key_type in (FOR_GROUPS, FOR_TRANSACTIONS):
+        broker.call_when_ready(K.FIND_COORDINATOR, 1, key="any", key_type=key_type)
+    return broker
+
+
+def move(cluster, topic, to):
+    """Move the leader of a topic's partition 0, and send the next requests to the new one."""
+    cluster.complete(cluster.assembly.leadership.move_leader(topic, 0, to))
+    return cluster.ask_broker(to)
+
+
+def commit_in_transaction(producer, version=2):
+    """Commit offset 7 of the ledger's partition 0 in the producer's transaction and return the error."""
+    partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
+    asked = {"group_id": GROUP, "topics": [{"name": LEDGER, "partitions": partitions}]}
+    reply = producer.broker.call(K.TXN_OFFSET_COMMIT, version, **producer.owner | asked)
+    return E(reply.topics[0].partitions[0].error_code)
 
 
 def batch(count=1, **fields):

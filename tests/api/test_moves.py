@@ -6,34 +6,32 @@ from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import FOR_GROUPS, FOR_TRANSACTIONS, GROUP, LEDGER, TXN, Member, Producer, batch, commit, produce
+from tests.api.callers import (
+    FOR_GROUPS,
+    FOR_TRANSACTIONS,
+    GROUP,
+    LEDGER,
+    OFFSETS,
+    STATES,
+    TXN,
+    Member,
+    Producer,
+    batch,
+    commit,
+    commit_in_transaction,
+    move,
+    produce,
+    three_brokers,
+)
 from tests.api.callers import fetch_offsets as ask_offsets
-from tests.memory_broker import MemoryBroker
 
 BROKERS = (1, 2, 3)
-OFFSETS, STATES = "__consumer_offsets", "__transaction_state"
 NOT_LEADER, FENCED, NOT_COORDINATOR = E.NOT_LEADER_OR_FOLLOWER, E.FENCED_LEADER_EPOCH, E.NOT_COORDINATOR
 
 
 @pytest.fixture
-def make():
-    """Return three brokers whose coordinators are broker 1, and a ledger of one partition that broker 1 leads."""
-
-    def make(factor=2, **options):
-        few = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
-        broker = MemoryBroker(brokers=3, **few | {"group_initial_rebalance_delay_ms": 0} | options)
-        row = {"name": LEDGER, "num_partitions": 1, "replication_factor": factor, "assignments": [], "configs": []}
-        broker.call(K.CREATE_TOPICS, 5, topics=[row], timeout_ms=1_000, validate_only=False)
-        for key_type in (FOR_GROUPS, FOR_TRANSACTIONS):
-            broker.call_when_ready(K.FIND_COORDINATOR, 1, key="any", key_type=key_type)
-        return broker
-
-    return make
-
-
-@pytest.fixture
-def cluster(make):
-    return make()
+def cluster():
+    return three_brokers()
 
 
 @pytest.fixture
@@ -68,11 +66,6 @@ def find(broker, key_type):
     return reply.node_id if not reply.error_code else E(reply.error_code)
 
 
-def move(cluster, topic, to):
-    cluster.complete(Leadership(cluster.assembly.broker.cluster).move_leader(topic, 0, to))
-    return cluster.ask_broker(to)
-
-
 def test_a_moved_leader_appends_in_a_new_epoch_and_the_old_one_refuses(cluster):
     assert produce(cluster, batch()) == (E.NONE, 0)
     assert produce(move(cluster, LEDGER, 2), batch()) == (E.NONE, 1)
@@ -101,9 +94,9 @@ def test_a_move_answers_the_fetches_that_wait(cluster, version, error):
     assert error_of(reply) is error
 
 
-def test_a_batch_that_waits_for_a_turn_is_refused_after_a_move(make):
+def test_a_batch_that_waits_for_a_turn_is_refused_after_a_move():
     """The leader may move between the check of a request and its append: the append checks it again."""
-    cluster = make(factor=3)
+    cluster = three_brokers(factor=3)
     big = batch(20_000)
     client = cluster.client()
     rows = [{"index": 0, "records": big}]
@@ -142,25 +135,6 @@ def test_the_next_coordinator_ends_an_open_transaction(cluster, is_committed):
     assert producer.describe().transaction_state == ("CompleteCommit" if is_committed else "CompleteAbort")
     cluster.ask_broker(1)
     assert producer.end() is NOT_COORDINATOR and producer.init(4).error_code == NOT_COORDINATOR
-
-
-def test_a_decision_that_is_durable_after_the_move_is_made_by_the_next_coordinator(make):
-    cluster = make(log_flush_interval_messages=1)
-    producer = Producer(cluster)
-    producer.begin(0)
-    old, _, new = (each.transactions.states for each in cluster.assembly.broker.brokers)
-    client, shard = cluster.client(), old.shards[0]
-    client.post(K.END_TXN, 3, **producer.owner, committed=True)
-    while not shard.transient:
-        cluster.advance(0.05)
-    topic = cluster.assembly.broker.cluster.topics[STATES]
-    topic.registrations[0] = topic.registrations[0]._replace(leader=3)
-    cluster.turns.event(lambda: cluster.assembly.broker.cluster.follow_leader(topic, 0))
-    assert old.shards == new.shards == {} and new.loading == {0}
-    cluster.advance(50)
-    assert [reply.error_code for reply in client.replies] == [NOT_COORDINATOR]
-    assert new.shards[0].states[TXN].status.wire_name == "CompleteCommit"
-    assert shard.states[TXN].status.wire_name == "Ongoing"
 
 
 def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction_in_its_epoch(cluster):
@@ -225,10 +199,7 @@ def test_a_move_answers_the_members_that_wait(cluster):
 def test_offsets_of_a_transaction_survive_a_move_of_both_coordinators(cluster):
     producer = Producer(cluster)
     assert producer.add_offsets() is E.NONE
-    partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
-    asked = {"group_id": GROUP, "topics": [{"name": LEDGER, "partitions": partitions}]}
-    reply = cluster.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner | asked)
-    assert reply.topics[0].partitions[0].error_code == E.NONE
+    assert commit_in_transaction(producer) is E.NONE
     move(cluster, OFFSETS, 2)
     move(cluster, STATES, 3)
     assert producer.end() is E.NONE
@@ -250,8 +221,8 @@ def test_leaders_fail_over_when_a_broker_stops_and_stay_when_it_starts(cluster, 
     assert describe(cluster) == (2, 1, [1, 2], [1, 2], [])
 
 
-def test_a_partition_without_another_replica_has_no_leader_until_its_broker_starts(make):
-    cluster = make(factor=1, offsets_topic_replication_factor=1)
+def test_a_partition_without_another_replica_has_no_leader_until_its_broker_starts():
+    cluster = three_brokers(factor=1, offsets_topic_replication_factor=1)
     leadership = Leadership(cluster.assembly.broker.cluster)
     commit(cluster, (LEDGER, 0, 7))
     cluster.complete(leadership.stop_broker(1))
@@ -330,47 +301,17 @@ def test_a_stopped_broker_cannot_be_moved_to_or_stopped_and_the_last_one_runs(cl
         cluster.complete(leadership.stop_broker(1))
 
 
-def cut(cluster, *pairs):
-    for pair in pairs:
-        cluster.assembly.broker.links.disconnect(*pair)
-
-
-def test_markers_and_verifications_on_a_cut_link_are_lost_until_it_is_restored(make):
-    """The coordinator is broker 1, the leader broker 2, and the coordinator of the group broker 2."""
-    cluster = make()
-    move(cluster, LEDGER, 2)
-    move(cluster, OFFSETS, 2)
-    producer = Producer(cluster.ask_broker(1))
-    assert producer.add((LEDGER, [0])) == {(LEDGER, 0): E.NONE}
-    cut(cluster, (2, 1))
-    cluster.ask_broker(2)
-    assert producer.produce(0)[0] is producer.produce(0, version=12)[0] is E.NOT_ENOUGH_REPLICAS
-    offsets = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
-    asked = producer.owner | {"group_id": GROUP, "topics": [{"name": LEDGER, "partitions": offsets}]}
-    for version, error in ((2, E.COORDINATOR_LOAD_IN_PROGRESS), (1, E.COORDINATOR_NOT_AVAILABLE)):
-        reply = cluster.call(K.TXN_OFFSET_COMMIT, version, **asked)
-        assert reply.topics[0].partitions[0].error_code == error
-    cluster.assembly.broker.links.reconnect()
-    assert producer.produce(0)[0] is E.NONE
-    cut(cluster, (1, 2))
-    cluster.ask_broker(1)
-    assert producer.end() is E.NONE
-    cluster.advance(3_000)
-    assert producer.describe().transaction_state == "PrepareCommit"
-    cluster.assembly.broker.links.reconnect()
-    cluster.advance(1_100)
-    assert producer.describe().transaction_state == "CompleteCommit"
-
-
-def test_a_paused_broker_does_not_answer_the_others(cluster):
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_markers_wait_while_the_leader_does_not_answer(cluster, is_paused):
     move(cluster, LEDGER, 2)
     producer = Producer(cluster.ask_broker(1))
     producer.add((LEDGER, [0]))
-    cluster.assembly.broker.links.pause(2)
+    links = cluster.assembly.broker.links
+    links.pause(2) if is_paused else links.disconnect(2, 1)
     assert producer.end() is E.NONE
     cluster.advance(3_000)
     assert producer.describe().transaction_state == "PrepareCommit"
-    cluster.assembly.broker.links.resume(2)
+    links.resume(2) if is_paused else links.reconnect()
     cluster.advance(1_100)
     assert producer.describe().transaction_state == "CompleteCommit"
 
@@ -421,3 +362,54 @@ def test_a_second_cut_pause_or_freeze_is_refused(cluster):
         change()
         with pytest.raises(LeadershipProblem, match=why):
             change()
+
+
+def produce_with(broker, acks, topic=LEDGER):
+    topics = [{"name": topic, "partition_data": [{"index": 0, "records": batch()}]}]
+    reply = broker.call(K.PRODUCE, 9, transactional_id=None, acks=acks, timeout_ms=1_000, topic_data=topics)
+    return E(reply.responses[0].partition_responses[0].error_code)
+
+
+def test_acks_of_all_need_as_many_replicas_in_sync_as_min_insync_replicas():
+    """More than the topic has count as that number: `short` has one replica."""
+    cluster = three_brokers(factor=3, min_insync_replicas=2)
+    cluster.create_topic("short")
+    leadership = Leadership(cluster.assembly.broker.cluster)
+    for node_id in (2, 3):
+        assert produce_with(cluster, -1) is E.NONE
+        cluster.complete(leadership.stop_broker(node_id))
+    assert (produce_with(cluster, -1), produce_with(cluster, 1)) == (E.NOT_ENOUGH_REPLICAS, E.NONE)
+    assert produce_with(cluster, -1, "short") is E.NONE
+    configs = [{"name": "min.insync.replicas", "value": "1"}]
+    resource = {"resource_type": 2, "resource_name": LEDGER, "configs": configs}
+    cluster.call(K.ALTER_CONFIGS, 0, resources=[resource], validate_only=False)
+    assert produce_with(cluster, -1) is E.NONE
+    resource["configs"] = []
+    cluster.call(K.ALTER_CONFIGS, 0, resources=[resource], validate_only=False)
+    assert produce_with(cluster, -1) is E.NOT_ENOUGH_REPLICAS
+    cluster.complete(leadership.start_broker(2))
+    assert produce_with(cluster, -1) is E.NONE
+
+
+def test_coordinators_with_too_few_replicas_in_sync_are_not_available():
+    """Markers wait until enough replicas are in sync."""
+    cluster = three_brokers(factor=3, min_insync_replicas=2)
+    leadership = Leadership(cluster.assembly.broker.cluster)
+    producer, other = Producer(cluster), Producer(cluster, "other")
+    producer.begin(0)
+    configs = [{"name": "min.insync.replicas", "value": "1"}]
+    resource = {"resource_type": 2, "resource_name": STATES, "configs": configs}
+    for node_id in (2, 3):
+        cluster.complete(leadership.stop_broker(node_id))
+    assert other.init(4).error_code == producer.end() == E.COORDINATOR_NOT_AVAILABLE
+    topics = [{"name": LEDGER, "partitions": [{"partition_index": 0, "committed_offset": 7}]}]
+    who = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
+    reply = cluster.call(K.OFFSET_COMMIT, 8, **who, topics=topics)
+    assert reply.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+    cluster.call(K.ALTER_CONFIGS, 0, resources=[resource], validate_only=False)
+    assert producer.end() is E.NONE
+    cluster.advance(3_000)
+    assert producer.describe().transaction_state == "PrepareCommit"
+    cluster.complete(leadership.start_broker(3))
+    cluster.advance(1_100)
+    assert producer.describe().transaction_state == "CompleteCommit"

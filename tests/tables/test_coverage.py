@@ -12,7 +12,7 @@ from tests.tables.rows import ROW
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "decision-tables.md"
 EXCEPTIONS = "## Rows without a test"
-REASONS = ("authorization: ", "version not served: ", "one broker: ", "a group that has ended ")
+REASONS = ("authorization: ", "version not served: ", "one process: ", "a group that has ended ")
 
 
 def read_page():

@@ -155,6 +155,8 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
             message = _WHY_UNVERIFIED.get(error)
     if not error:
         assert partition is not None and check is not None
+        if partition.in_sync < partition.replicas and request.body.acks == -1 and partition.lacks_replicas:
+            return AppendResult(ErrorCode.NOT_ENOUGH_REPLICAS)
         return partition.append_from_client(check, write.records, write.validated)
     start = -1
     if write.error is ErrorCode.INVALID_RECORD and partition and check and check.header:

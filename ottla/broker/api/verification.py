@@ -42,7 +42,9 @@ def verify(
 
     `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
     """
-    coordinator = broker.coordinator_of(transactional_id) or broker  # this one refuses
+    coordinator = broker.coordinator_of(transactional_id)
+    if coordinator is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not broker.reaches(coordinator):
         return ErrorCode.NETWORK_EXCEPTION
     (error,) = coordinator.transactions.verify(transactional_id, producer_id, epoch, (place,))
@@ -65,7 +67,9 @@ async def add(
     clock = broker.clock
     until_ms = clock.monotonic_ms() + retry_ms
     while True:
-        coordinator = broker.coordinator_of(transactional_id) or broker
+        coordinator = broker.coordinator_of(transactional_id)
+        if coordinator is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not broker.reaches(coordinator):
             return ErrorCode.NETWORK_EXCEPTION
         error = await coordinator.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)

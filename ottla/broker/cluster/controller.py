@@ -34,7 +34,6 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import (
     BROKER_RESOURCE,
     NO_LEADER,
-    NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
@@ -84,8 +83,8 @@ class Partitions(Protocol):
     def configure(self, topic: TopicImage) -> None:
         """Apply the configs of a topic to its logs."""
 
-    def follow_leader(self, topic: TopicImage, index: int) -> None:
-        """Begin the new leader epoch of a partition, whose leader has changed."""
+    def follow_change(self, topic: TopicImage, index: int) -> None:
+        """Follow a new leader or in-sync set of a partition."""
 
 
 Place = Callable[[int, int], Ints]
@@ -245,8 +244,8 @@ class Controller:
             for change in changes:
                 self._image.apply(change)
                 topic = self._image.topics_by_id.get(change.topic_id)
-                if topic is not None and change.leader != NO_LEADER_CHANGE:
-                    self._partitions.follow_leader(topic, change.partition_id)
+                if topic is not None:
+                    self._partitions.follow_change(topic, change.partition_id)
 
         self._log.append_batch(batch, apply)
 

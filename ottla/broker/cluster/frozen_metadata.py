@@ -5,7 +5,7 @@ from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 
 
 class FrozenMetadata:
-    """What one of several brokers of a process answers in Metadata and FindCoordinator while it is frozen."""
+    """The metadata from which a broker answers Metadata and FindCoordinator while it is frozen."""
 
     def __init__(self, image: MetadataImage, stopped_ids: set[int]) -> None:
         self.stopped_ids = {*stopped_ids}

@@ -359,13 +359,22 @@ class Cluster:
 
     # --- leaders --------------------------------------------------------------------------------------------------
 
-    def follow_leader(self, topic: TopicImage, index: int) -> None:
-        """Begin the new leader epoch of a partition, whose leader has changed."""
-        partition = self._partitions[topic.name][index]
-        if partition is not None:  # another one begins with it when it is opened
-            partition.lead(topic.leader_epochs[index])
-        for callback in self.on_leader_changed:
-            callback(topic.name, index)
+    def follow_change(self, topic: TopicImage, index: int) -> None:
+        """Follow a new leader, and its epoch, or a new in-sync set of a partition."""
+        partition, leader_epoch = self._partitions[topic.name][index], topic.leader_epochs[index]
+        if partition is not None:
+            self._count_replicas(partition, topic)
+        if partition is None or partition.leader_epoch != leader_epoch:  # a closed one is opened in its epoch
+            if partition is not None:
+                partition.lead(leader_epoch)
+            for callback in self.on_leader_changed:
+                callback(topic.name, index)
+
+    def _count_replicas(self, partition: Partition, topic: TopicImage) -> None:
+        """Let a partition know how many of its replicas at the brokers of this process are in sync."""
+        place = topic.registrations[partition.index]
+        partition.replicas = max(1, sum(each in self.own_ids for each in place.replicas))
+        partition.in_sync = partition.replicas if len(self.own_ids) == 1 else len(place.isr)
 
     def _elect(self) -> None:
         """Elect leaders. After an unclean stop every partition gets a new leader epoch, so that clients can detect lost
@@ -415,6 +424,7 @@ class Cluster:
                 return self._store.absent_partition(topic.name, index, topic.topic_id, epoch, f"{short}")
             if partition.leader_epoch != epoch:
                 partition.lead(epoch)  # the adoption opened it before the election
+            self._count_replicas(partition, topic)
         self._partitions[topic.name][index] = partition
         return partition
 

@@ -58,6 +58,12 @@ class Config(ServerConfig):
         at_most=32767,
     )
     num_partitions: int = int32(1, "Partitions of a topic that is created without a number of partitions.", at_least=1)
+    min_insync_replicas: int = int32(
+        1,
+        "The replicas in sync that acks=all needs; more than a partition has count as that number.",
+        DYNAMIC,
+        at_least=1,
+    )
     message_max_bytes: int = int32(1048588, "The largest record batch, as compressed.", DYNAMIC)
     max_decompressed_message_bytes: int = int32(
         33554432, "Ottla's own: the largest record batch after decompression.", at_least=1024
@@ -223,6 +229,9 @@ class Config(ServerConfig):
     )
     transaction_state_log_replication_factor: int = int32(
         3, "Replicas of __transaction_state; at most --brokers.", at_least=1, at_most=32767
+    )
+    transaction_state_log_min_isr: int = int32(
+        2, "min.insync.replicas of __transaction_state, if it is created with --brokers.", at_least=1
     )
     transaction_state_log_segment_bytes: int = int32(
         104857600, "Segment size of __transaction_state.", at_least=1048576

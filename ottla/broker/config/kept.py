@@ -46,7 +46,6 @@ class KeptConfig:
     log_local_retention_bytes: int = int64(-2, _REMOTE, at_least=-2)
     log_local_retention_ms: int = int64(-2, _REMOTE, at_least=-2)
     log_preallocate: bool = boolean(False, "Whether segments are created at full size.")
-    min_insync_replicas: int = int32(1, "The replicas that acks=all needs; Ottla has one.", at_least=1)
     num_io_threads: int = int32(8, _THREADS, at_least=1)
     num_network_threads: int = int32(3, _THREADS, at_least=1)
     num_recovery_threads_per_data_dir: int = int32(2, _THREADS, at_least=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.broker.config.broker import OPTION_OF_KEY, Config
-from ottla.broker.config.option import INT64_MAX, START, Option, boolean, int32, int64, items, option_field, options_of
+from ottla.broker.config.option import INT64_MAX, START, Option, boolean, int64, items, option_field, options_of
 
 
 def _from_broker(key: str, meaning: str = "") -> Any:
@@ -57,7 +57,7 @@ class TopicConfig:
     flush_ms: int = int64(INT64_MAX, "The time after which the log is synced.", acted_on=False)
     segment_jitter_ms: int = _from_broker("log.roll.jitter.ms")
     preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
-    min_insync_replicas: int = int32(1, "The replicas that acks=all needs; Ottla has one.", at_least=1, acted_on=False)
+    min_insync_replicas: int = _from_broker("min.insync.replicas")
     unclean_leader_election_enable: bool = boolean(False, "Ottla has no elections.", acted_on=False)
     leader_replication_throttled_replicas: str = items("", "Ottla has no replication.", acted_on=False)
     follower_replication_throttled_replicas: str = items("", "Ottla has no replication.", acted_on=False)

@@ -108,7 +108,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     def mark_pending(self, shard: S, change: C) -> None:
         """Mark a change as pending: it was appended, and will be applied when it is durable."""
 
-    def answer_unapplied(self, change: C, error: ErrorCode) -> R:
+    def answer_lost_change(self, change: C, error: ErrorCode) -> R:
         """Return the answer to a change whose log went offline, or whose shard resigned, before it was durable.
 
         The next replay shows whether the change is in the log.
@@ -207,7 +207,9 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         def on_durable(error: ErrorCode) -> None:
             if shard.resigned:
                 error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            wait.wake(self.answer_unapplied(change, error) if error else self.apply(shard, change, outcome.base_offset))
+            wait.wake(
+                self.answer_lost_change(change, error) if error else self.apply(shard, change, outcome.base_offset)
+            )
 
         log.when_durable(outcome.last_offset, on_durable)
         return wait

@@ -55,6 +55,7 @@ class Partition:
         "bytes_out",
         "fetch_requests",
         "high_watermark",
+        "in_sync",
         "index",
         "last_stable_offset",
         "leader_epoch",
@@ -62,6 +63,7 @@ class Partition:
         "offline",
         "produce_requests",
         "records_in",
+        "replicas",
         "topic",
         "topic_id",
     )
@@ -91,6 +93,7 @@ class Partition:
         self.high_watermark = self.log.log_end_offset
         self.last_stable_offset = self.log.log_end_offset
         self._offline_error = ErrorCode.KAFKA_STORAGE_ERROR
+        self.replicas = self.in_sync = 1
         self.bytes_in = self.bytes_out = self.records_in = self.produce_requests = self.fetch_requests = 0
         self._clock = clock
         self._on_failure = on_failure
@@ -130,6 +133,11 @@ class Partition:
         self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
         self._wake_fetches()
 
+    @property
+    def lacks_replicas(self) -> bool:
+        """Whether fewer replicas are in sync than `min.insync.replicas` demands. More than there are count as all."""
+        return self.in_sync < self.replicas and self.in_sync < self.log.config.min_insync_replicas
+
     # --- append ---------------------------------------------------------------------------------------------------
 
     def append_from_client(
@@ -150,6 +158,8 @@ class Partition:
         """Append one batch that a coordinator or the cluster built (`UnifiedLog.append_of_coordinator`)."""
         if self.offline is not None:
             return self._storage_error()
+        if self.in_sync < self.replicas and self.lacks_replicas:
+            return AppendResult(ErrorCode.NOT_ENOUGH_REPLICAS)
         try:
             result = self.log.append_of_coordinator(batch, self.leader_epoch)
         except OSError as error:
@@ -162,6 +172,8 @@ class Partition:
         """Append the marker that ends a transaction (`UnifiedLog.append_end_txn_marker`)."""
         if self.offline is not None:
             return self._storage_error()
+        if self.in_sync < self.replicas and self.lacks_replicas:
+            return AppendResult(ErrorCode.NOT_ENOUGH_REPLICAS)
         try:
             result = self.log.append_end_txn_marker(marker, self.leader_epoch)
         except OSError as error:

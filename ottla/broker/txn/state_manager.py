@@ -233,7 +233,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         for transactional_id in list(shard.waiting):
             shard.release(transactional_id, True)
 
-    def answer_unapplied(self, changes: Changes, error: ErrorCode) -> Decision:
+    def answer_lost_change(self, changes: Changes, error: ErrorCode) -> Decision:
         """Keep the ids pending, because it is not known whether their records are in the log."""
         return ANSWERS[client_error(error)]
 

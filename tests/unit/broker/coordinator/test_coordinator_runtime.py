@@ -94,7 +94,7 @@ class Keeper(CoordinatorRuntime):
     def answer_refusal(self, shard, change, error):
         return client_error(error)
 
-    def answer_unapplied(self, change, error):
+    def answer_lost_change(self, change, error):
         return client_error(error)
 
     def put(self, write, index=0, key=b"k", value=b"v"):
