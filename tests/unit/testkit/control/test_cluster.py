@@ -298,6 +298,5 @@ def test_the_journal_names_the_broker_of_each_request(cluster):
     assert [event["broker"] for event in events(cluster.journal.since(0))][-2:] == [1, 2]
     alone = Steered(brokers=1)
     produce_at(alone, 1)
-    assert all(
-        "broker" not in row for row in [*map(entry_to_json, alone.journal.since(0)), *events(alone.journal.since(0))]
-    )
+    (*_, entry) = alone.journal.since(0)
+    assert "broker" not in entry_to_json(entry) | next(events([entry]))
