@@ -99,7 +99,7 @@ def test_without_one_{number}(): ...
 """
     code, told = run(tmp_path, source)
     assert code == 1, told
-    assert "6 errors" in told
+    assert "8 errors" in told
     for reason in wrong.values():
         line = f"\n@pytest.mark.ottla {reason}; its keywords are transaction_version, properties, as_version: "
         assert told.count(line) == 2, told

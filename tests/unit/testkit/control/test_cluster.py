@@ -243,7 +243,7 @@ def test_a_broker_that_stops_is_neither_paused_nor_frozen_when_it_starts(cluster
         ("1/unfreeze-metadata", None, 409, "The metadata of broker 1 are not frozen"),
     ],
 )
-def test_what_is_impossible_is_refused_and_changes_nothing(cluster, path, body, status, why):
+def test_an_impossible_change_is_refused(cluster, path, body, status, why):
     before = cluster.brokers()
     with pytest.raises(AdminError) as refused:
         cluster.post(path, body)
