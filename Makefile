@@ -21,7 +21,7 @@ MUTANTS ?= 120
 # and what runs without a clock or a socket, fails at once: chance is what finds its bugs, or has no part in it.
 RERUNS ?= 0
 ONE_TRY := tests/sim tests/crash tests/tables tests/api tests/authorization tests/tidy
-TRIES := --reruns $(RERUNS) --max-suite-reruns 3 --rerun-show-tracebacks $(ONE_TRY:%=--rerun-exclude-path %)
+TRIES := $(if $(filter-out 0,$(RERUNS)),--reruns $(RERUNS) --max-suite-reruns 3 --rerun-show-tracebacks $(ONE_TRY:%=--rerun-exclude-path %))
 
 .PHONY: help env test check lint types contracts tests mutants docs site format demo conformance crash bench clean
 
