@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml hatch_build.py ottla/protocol/record_walk.py
 	@$(CHECK_PYTHON)
 	@echo "making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[spark,test]'
 	@touch $(STAMP)
 
 # The demo reads its log without Spark, and compiles nothing: it is there within a minute.
