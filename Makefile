@@ -73,9 +73,11 @@ types: $(STAMP)
 contracts: $(STAMP)
 	$(BIN)/lint-imports
 
-# Once for all processes: each of them would compile the modules and the tests of a new checkout.
+# Once for all processes: each of them would compile the modules and the tests of a new checkout, and the kernels of an audit.
+KERNELS := tests/audit/test_audit.py -k that_is_wrong_with_kafkas_directories
 $(COMPILED): | $(STAMP)
 	@$(BIN)/python -m pytest --collect-only --quiet > $@.new || { cat $@.new; exit 1; }
+	@$(BIN)/python -m pytest --quiet -p no:cacheprovider $(KERNELS) > $@.new || { cat $@.new; exit 1; }
 	@mv $@.new $@
 
 tests: $(STAMP) $(COMPILED)
