@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import stat
 
 import pytest
@@ -15,13 +16,14 @@ from kafka.structs import OffsetAndMetadata
 
 from ottla.broker.ports.disk import RealDisk
 from ottla.cli.graduate.command import graduate
+from ottla.cli.pull import partition
 from ottla.cli.pull.command import pull
 from ottla.cli.pull.directory import Progress, Pull, open_directory
 from ottla.cli.pull.mark import MARK, decode_mark, encode_mark
+from ottla.cli.pull.partition import load_log_files, save_log_files
 from ottla.cli.pull.source import Request, list_source
 from ottla.protocol.batch_header import iter_batches
-from ottla.protocol.checkpoints import LOG_STARTS, META_PROPERTIES, decode_offsets
-from ottla.scan.windows import WindowReader
+from ottla.protocol.checkpoints import LEADER_EPOCHS, LOG_STARTS, META_PROPERTIES, decode_offsets
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.case_run import BEGIN_MS
 from ottla.wire import Unanswered
@@ -74,6 +76,27 @@ def digests_of(root, names, starts):
     return {name: hashlib.sha1(batches_of(root / name, starts[name])).hexdigest() for name in names}
 
 
+def recover(root, starts=None):
+    """Return `logs_of` a copy of the directory whose files recovery made of the segments.
+
+    Index files of empty segments are left out.
+    """
+    other = root.with_name(f"{root.name}-recovered")
+    shutil.copytree(root, other)
+    for path in other.glob("*/*"):
+        if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot") or path.name == LEADER_EPOCHS:
+            path.unlink()
+    for each in other.iterdir():
+        if each.is_dir():
+            loaded = load_log_files(RealDisk(), str(each), (starts or {}).get(each.name, 0), 0, 0)
+            save_log_files(RealDisk(), str(each), loaded, 0)
+    for path in other.glob("*/*.log"):
+        if not path.stat().st_size:
+            path.with_suffix(".index").unlink(missing_ok=True)
+            path.with_suffix(".timeindex").unlink(missing_ok=True)
+    return logs_of(other)
+
+
 def logs_of(root):
     """Return {partition: {file: content}} of the segments, indexes and snapshots."""
     return {
@@ -90,6 +113,7 @@ def test_each_partition_has_the_bytes_of_the_source(case, tmp_path):
     with broker:
         rows = {row["partition"]: row for row in pull_json(broker, copy, *EVERYTHING)["partitions"]}
         starts = {name: row["start_offset"] for name, row in rows.items()}
+        assert recover(copy, starts) == logs_of(copy)
         source = digests_of(root, rows, starts)
         assert digests_of(copy, rows, starts) == source
         assert set(rows) == {path.name for path in root.iterdir() if path.is_dir()} - {"__cluster_metadata-0"}
@@ -250,15 +274,15 @@ def test_a_partition_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
         admin.create_topics([NewTopic("audit", 1, 1)])
         admin.close()
-        read = WindowReader.chunks
+        read = partition.read_runs
 
-        def fail_once(reader, window):
+        def fail_once(window, log):
             if window.topic == "audit":
                 raise Unanswered("audit-0: KAFKA_STORAGE_ERROR")
-            return read(reader, window)
+            return read(window, log)
 
         with monkeypatch.context() as patch:
-            patch.setattr(WindowReader, "chunks", fail_once)
+            patch.setattr(partition, "read_runs", fail_once)
             result = run(broker, copy, "--topics", "*")
         assert result.exit_code == 1
         assert "audit-0: KAFKA_STORAGE_ERROR" in result.stdout

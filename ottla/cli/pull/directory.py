@@ -28,8 +28,9 @@ from ottla.broker.config import Config
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.pull.mark import MARK, MARK_BYTES, Mark, PartitionMark, TopicMark, decode_mark, encode_mark
-from ottla.cli.pull.partition import SEGMENT_BYTES, Calls, PartitionCopy, Refused, make_directory
+from ottla.cli.pull.partition import SEGMENT_BYTES, Calls, PartitionCopy, make_directory
 from ottla.cli.pull.positions import CONFIGS, PARTITIONS, ask_positions, write_positions
+from ottla.cli.pull.segment_writer import Refused
 from ottla.cli.pull.source import Range, Source, SourceTopic
 from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
@@ -42,7 +43,7 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.java.properties import read_properties
 from ottla.protocol.values import ZERO_UUID, TopicPartition
-from ottla.scan.windows import OffsetWindow
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.cluster import DELETED, EARLIEST

@@ -11,8 +11,8 @@ from ottla.printable import first_names
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID, TopicPartition
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.scan.listing import COORDINATORS, MOST_TOPICS_NAMED, PartitionLog, UnreadableDirectory, matches
-from ottla.scan.windows import OffsetWindow
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.cluster import DELETED, EARLIEST, LATEST, READ_COMMITTED, Cluster, Topology
