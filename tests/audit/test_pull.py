@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import shutil
 import stat
 
@@ -26,8 +27,9 @@ from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.checkpoints import LEADER_EPOCHS, LOG_STARTS, META_PROPERTIES, decode_offsets
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.case_run import BEGIN_MS
-from ottla.wire import Unanswered
+from ottla.wire import Unanswered, partition_stream
 from ottla.wire.address import connections_to, parse_kafka_address
+from ottla.wire.cluster import Cluster
 from tests.audit.test_cluster import HERE, SERVED, SOON_MS, audit_of, facts_of
 from tests.corpus import KEEPING, write_files
 from tests.thread_broker import ThreadBroker
@@ -288,6 +290,43 @@ def test_a_partition_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
         assert "audit-0: KAFKA_STORAGE_ERROR" in result.stdout
         assert batches_of(copy / "ledger-0") == batches_of(tmp_path / "source" / "ledger-0") != b""
         assert run(broker, copy, "--topics", "*").exit_code == 0
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_left_out(ledger, tmp_path, monkeypatch):
+    read = partition.read_runs
+
+    def delete_after(window, log):
+        yield from read(window, log)
+        admin = KafkaAdminClient(bootstrap_servers=ledger.bootstrap)
+        admin.delete_topics([window.topic])
+        admin.close()
+
+    monkeypatch.setattr(partition, "read_runs", delete_after)
+    result = run(ledger, tmp_path / "copy", "--topics", "*")
+    assert result.exit_code == 1
+    assert "ledger: the topic was deleted while it was read" in result.stdout
+
+
+def test_leaders_are_asked_for_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(partition_stream, "NEW_S", math.inf)
+    ask, asked = Cluster.topology, []
+
+    def count(cluster, topics=None, **options):
+        asked.append(topics)
+        return ask(cluster, topics, **options)
+
+    monkeypatch.setattr(Cluster, "topology", count)
+    with ThreadBroker(tmp_path / "source") as broker:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        admin.create_topics([NewTopic("many", 5, 1), *(NewTopic(f"other-{number}", 1, 1) for number in range(5))])
+        admin.close()
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+        for topic, number in [("many", number) for number in range(5)] + [(f"other-{at}", 0) for at in range(5)]:
+            producer.send(topic, b"x", partition=number).get(EVENT_TIMEOUT_S)
+        producer.close()
+        rows = pull_json(broker, tmp_path / "copy", "--topics", "*")["partitions"]
+    assert sum(row["batches"] for row in rows) == 10
+    assert len(asked) == 4  # the listing, the first and last offsets, and whether a topic is another one at the end
 
 
 def test_a_changed_identity_is_one_line(ledger, tmp_path):

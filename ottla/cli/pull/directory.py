@@ -146,13 +146,13 @@ class Pull:
         self._write_mark()
         count, done = sum(len(topic.ranges) for topic in topics), 0
         for topic in topics:
-            copied = len(self.rows)
             for index, found in topic.ranges.items():
                 progress.on_partition(done, count)
                 done += 1
                 self._guard(f"{topic.name}-{index}", partial(self._copy, topic, index, found, progress, segment_bytes))
-            if any(row.batches for row in self.rows[copied:]):
-                self._guard(topic.name, partial(self._check_topic, topic))
+        if any(row.batches for row in self.rows):
+            reasons = self._find_replaced(topics)
+            self.left_out += [f"{name}: {reason}" for name, reason in reasons.items()]
         progress.on_partition(done, count)
 
     def _guard(self, name: str, work: Callable[[], str | None]) -> None:
@@ -251,18 +251,18 @@ class Pull:
         known.missing = [*dict.fromkeys((*known.missing, *damage))]
         self._write_mark()
 
-    def _check_topic(self, topic: SourceTopic) -> None:
-        """Raise Refused if the topic is another one now. Brokers before Kafka 3.1 send records by its name."""
+    def _find_replaced(self, topics: Sequence[SourceTopic]) -> dict[str, str]:
+        """Return the topics that are other ones now, with the reason. Brokers before Kafka 3.1 send records by name."""
         with connections_to(self._address).borrow() as cluster:
-            topology = cluster.topology([topic.name])
-        if topology.errors.get(topic.name) in DELETED:
-            raise Refused("the topic was deleted while it was read")
-        if topology.topic_ids.get(topic.name, topic.topic_id) != topic.topic_id:
-            raise Refused(_RECREATED)
+            topology = cluster.topology([topic.name for topic in topics])
+        deleted = [topic.name for topic in topics if topology.errors.get(topic.name) in DELETED]
+        other = [topic.name for topic in topics if topology.topic_ids.get(topic.name, topic.topic_id) != topic.topic_id]
+        return dict.fromkeys(other, _RECREATED) | dict.fromkeys(deleted, "the topic was deleted while it was read")
 
     def _find_start(self, topic: SourceTopic, index: int) -> int:
         """Return the log start of a partition at the source. Raises Refused if the topic is another one now."""
-        self._check_topic(topic)
+        if reason := self._find_replaced([topic]).get(topic.name):
+            raise Refused(reason)
         place = topic.name, index
         with connections_to(self._address).borrow() as cluster:
             starts = cluster.offsets([place], EARLIEST)

@@ -72,6 +72,7 @@ class Source(NamedTuple):
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
     lacks_groups: bool
+    topology: Topology
 
 
 def list_source(cluster: Cluster, request: Request) -> Source:
@@ -99,7 +100,7 @@ def list_source(cluster: Cluster, request: Request) -> Source:
         topic_id = topology.topic_ids.get(name) or ZERO_UUID
         topics.append(SourceTopic(name, topic_id, len(topology.topics[name]), configs[name], ranges))
     cluster_id = check_cluster_id(topology.cluster_id)
-    return Source(cluster_id, tuple(topics), tuple(left_out), tuple(notes), lacks_groups)
+    return Source(cluster_id, tuple(topics), tuple(left_out), tuple(notes), lacks_groups, topology)
 
 
 def _find_topics(cluster: Cluster, request: Request) -> tuple[Topology, list[str]]:

@@ -73,6 +73,7 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str], *, must
     )
     if must_match:
         _check_matches(globs, topology)
+    connections_to(address).keep(topology)
     unread = {name: reason for name in names if (reason := _refusal(topology, name))}
     places = [(name, number) for name in names if name not in unread for number in sorted(topology.topics[name])]
     data = [place for place in places if place[0] != COORDINATORS]
