@@ -292,17 +292,19 @@ def test_a_partition_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
         assert run(broker, copy, "--topics", "*").exit_code == 0
 
 
-def test_a_topic_that_is_deleted_while_it_is_read_is_left_out(ledger, tmp_path, monkeypatch):
+def test_a_topic_that_is_deleted_while_it_is_read_is_left_out(tmp_path, monkeypatch):
     read = partition.read_runs
+    with ThreadBroker(tmp_path / "source") as broker:
+        produce(broker, range(3))
 
-    def delete_after(window, log):
-        yield from read(window, log)
-        admin = KafkaAdminClient(bootstrap_servers=ledger.bootstrap)
-        admin.delete_topics([window.topic])
-        admin.close()
+        def delete_after(window, log):
+            yield from read(window, log)
+            admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+            admin.delete_topics([window.topic])
+            admin.close()
 
-    monkeypatch.setattr(partition, "read_runs", delete_after)
-    result = run(ledger, tmp_path / "copy", "--topics", "*")
+        monkeypatch.setattr(partition, "read_runs", delete_after)
+        result = run(broker, tmp_path / "copy", "--topics", "*")
     assert result.exit_code == 1
     assert "ledger: the topic was deleted while it was read" in result.stdout
 
