@@ -134,7 +134,8 @@ def name_directories(findings: Sequence[Finding], directory: str) -> list[Findin
 
 
 def _names(partitions: Sequence[PartitionAudit], known: History) -> dict[int, str]:
-    producers = {int(one) for part in partitions for one in np.unique(part.recent[:, events.ENDED_PRODUCER_ID])}
+    recent = [part.recent[:, events.ENDED_PRODUCER_ID] for part in partitions if len(part.recent)]
+    producers = np.unique(np.concatenate(recent)).tolist() if recent else []
     named = ((one, known.name_of(one)) for one in producers)
     return {one: name for one, name in named if name is not None}
 
@@ -294,6 +295,8 @@ class _Partition:
         for check, messages in _OF_ANOMALIES.items():
             self.findings += make_findings(check, messages, place, folder, every, left_out, self._known)
         self.findings += reused.count_findings(place, every, left_out)
+        if not len(every):
+            return
         # The finding on the decision without marker covers this.
         others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]
         self.findings += make_findings("torn", across.MESSAGES, place, folder, others, left_out, self._known)
