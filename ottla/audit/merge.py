@@ -62,11 +62,11 @@ def judge(
     partitions: list[PartitionAudit] = []
     idle = []
     ends = ReadEnds(request, listed, facts, known)
-    arrived_ms = request.now_ms - hanging.SETTLED_MS
+    arrived_ms = min(request.now_ms - hanging.SETTLED_MS, request.decided_until_ms)
 
     def settled_ms(one: "Listed") -> int:
         """Return a time in ms: a missing marker proves nothing about later transactions. NEVER: no limit."""
-        return arrived_ms if one.log.path in changed else NEVER
+        return arrived_ms if one.log.path in changed else request.decided_until_ms
 
     sure = {
         index: _there(request, one, facts[index], min(ends.until_ms(index), settled_ms(one)))

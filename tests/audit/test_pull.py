@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import stat
+import time
 
 import pytest
 
@@ -15,6 +16,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.structs import OffsetAndMetadata
 
+from ottla.audit.pipeline import audit
+from ottla.audit.request import Request
+from ottla.audit.runner import ThreadRunner
 from ottla.broker.ports.disk import RealDisk
 from ottla.cli.graduate.command import graduate
 from ottla.cli.pull import partition
@@ -22,7 +26,8 @@ from ottla.cli.pull.command import pull
 from ottla.cli.pull.directory import Progress, Pull, open_directory
 from ottla.cli.pull.mark import MARK, decode_mark, encode_mark
 from ottla.cli.pull.partition import load_log_files, save_log_files
-from ottla.cli.pull.source import Request, list_source
+from ottla.cli.pull.source import Request as PullRequest
+from ottla.cli.pull.source import list_source
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.checkpoints import LEADER_EPOCHS, LOG_STARTS, META_PROPERTIES, decode_offsets
 from ottla.testkit.corpus.case import files_of
@@ -131,6 +136,41 @@ def test_an_audit_of_the_copy_finds_what_an_audit_of_the_source_finds(tmp_path):
     with broker:
         pull_json(broker, tmp_path / "copy", *EVERYTHING)
         assert facts_of(audit_of((str(tmp_path / "copy"),))) == facts_of(audit_of((str(root),)))
+
+
+def begin(broker, transactional_id):
+    """Write a record in a transaction, and return its producer."""
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=transactional_id)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("ledger", b"x").get(EVENT_TIMEOUT_S)
+    return producer
+
+
+def test_no_transaction_after_the_copy_of_the_decisions_is_called_forgotten(tmp_path):
+    copy = tmp_path / "copy"
+
+    def verdicts(later_ms):
+        found = audit(ThreadRunner(1), Request((str(copy),), (), round(time.time() * 1000) + later_ms))
+        errors = [one.message for one in found.findings if one.severity == "error"]
+        return [str(one.verdict) for one in found.open_transactions], errors
+
+    with ThreadBroker(tmp_path / "source") as broker:
+        ended = begin(broker, "ended")
+        ended.commit_transaction()
+        pull_json(broker, copy, "--topics", "ledger", "--transactions")
+        ended.begin_transaction()
+        ended.send("ledger", b"x").get(EVENT_TIMEOUT_S)
+        ended.commit_transaction()
+        opened = begin(broker, "open")
+        pull_json(broker, copy, "--topics", "ledger")
+        for later_ms in (0, 3_600_000):
+            assert verdicts(later_ms) == (["unverifiable"], [])
+        pull_json(broker, copy, "--topics", "ledger", "--transactions")
+        for later_ms in (0, 3_600_000):
+            assert verdicts(later_ms) == (["in time"], [])
+        opened.close()
+        ended.close()
 
 
 def test_a_broker_serves_the_copy_and_it_can_be_pulled_again(tmp_path):
@@ -457,7 +497,7 @@ def test_positions_and_a_copy_of_the_topic_do_not_mix(tmp_path):
 def pull_without_groups(address, copy):
     """Pull topic ledger as a user without READ on `__consumer_offsets`."""
     with connections_to(address).borrow() as cluster:
-        source = list_source(cluster, Request(("ledger",)))._replace(lacks_groups=True)
+        source = list_source(cluster, PullRequest(("ledger",)))._replace(lacks_groups=True)
     with open_directory(RealDisk(), str(copy)) as mark:
         found = Pull(RealDisk(), str(copy), address, mark, source, BEGIN_MS)
         found.run(Progress(lambda done, count: None, lambda size_bytes: None))

@@ -235,6 +235,8 @@ class Pull:
         self.left_out += [f"{topic.name}-{index}: {damage}" for damage in (*known.missing, *copied.damage)]
         known.leader_epoch = max(known.leader_epoch, found.leader_epoch, copied.leader_epoch)
         known.start, known.end = copied.start, copied.end
+        if not copied.failure:
+            known.copied_ms = self._now_ms
         highest = min(copied.highest_producer_id, _LAST_PRODUCER_ID)
         if highest >= self.mark.next_producer_id:
             self.mark.next_producer_id = (highest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
