@@ -275,7 +275,10 @@ class _Partition:
             # The audit began earlier: what began since then is not in the future.
             now_ms = max(self._request.now_ms, self.present.now_ms)
             return hanging.judge_present(self._place, one, self._known, undone, now_ms, elsewhere, answered)
-        return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere, self._settled_ms)
+        now_ms = self._request.now_ms
+        if self._request.decided_until_ms != NEVER:  # of a copy, whose partition may have been copied later
+            now_ms = max(now_ms, one.start_ms)
+        return hanging.judge(self._place, one, self._known, undone, now_ms, elsewhere, self._settled_ms)
 
     def _known_from_offset(self) -> int:
         cleaned_below = self._one.cleaned_below
