@@ -8,10 +8,10 @@ from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.shard import GroupMetadata, GroupStore
-from ottla.broker.log.log_loader import replay
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.log.replay import replay
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.values import TransactionState

@@ -109,10 +109,12 @@ def _pull(address: "KafkaAddress", request: "Request", place: str) -> "Pull":
     from ottla.wire.address import connections_to
 
     disk = RealDisk()
-    with connections_to(address).borrow() as cluster:
+    connections, asked_ms = connections_to(address), _now_ms()
+    with connections.borrow() as cluster:
         found = list_source(cluster, request)
+    connections.keep(found.topology)
     with open_directory(disk, place) as mark:
-        run = Pull(disk, place, address, mark, found, _now_ms())
+        run = Pull(disk, place, address, mark, found, asked_ms)
         try:
             run.run(_progress())
         except BaseException:
