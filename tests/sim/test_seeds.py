@@ -307,8 +307,9 @@ def test_an_offset_that_another_member_takes_back_is_noticed():
 
 @pytest.mark.parametrize(
     "seed",
-    [80_513, 81_100, 82_949, 83_354, 85_182],
+    [71_619, 80_513, 81_100, 82_949, 83_354, 85_182],
     ids=[
+        "topic-deleted-after-its-leader-restarted",
         "joins-after-its-removal",
         "topic-created-again",
         "assignments-withdrawn",

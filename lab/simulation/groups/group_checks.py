@@ -18,6 +18,7 @@ from lab.simulation.groups.migration_checks import (
     check_classic_owners,
     check_migration,
     find_forgotten,
+    find_leftovers,
     is_owner_of_classic_group,
 )
 from ottla.broker.assembly import Assembly
@@ -280,9 +281,7 @@ class GroupChecks:
         if member is None or member.epoch != membership.epoch:
             return
         for other in self._memberships():
-            if other is membership or other.group != membership.group or other.is_overtaken:
-                continue
-            if other.member_id not in group.members:
+            if other is membership or other.is_overtaken or other.member_id not in group.members:
                 continue
             both = new & other.owned
             world.met["partitions given that another member owns by name"] += len(both & other.owned_by_name)
@@ -348,8 +347,10 @@ class GroupChecks:
                     continue  # its assignment may be that of a classic group whose rebalance had not ended
                 if (member.epoch, _places(member)) != (membership.epoch, membership.owned):
                     yield f"{title} owns {_show(membership.owned)} in {membership.epoch}, by the broker {member}"
-            elif (places := find_places(assembly, member.assignment)) != membership.owned or not membership.epoch:
-                yield f"{title} owns {_show(membership.owned)}, by the broker {_show(places)}"
+            elif isinstance(group, ClassicGroup):
+                owned = membership.owned - find_leftovers(assembly, group, self._memberships())
+                if (places := find_places(assembly, member.assignment)) != owned or not membership.epoch:
+                    yield f"{title} owns {_show(owned)}, by the broker {_show(places)}"
         for metadata in assembly.broker.groups.list_groups()[1]:
             if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
                 yield from self._check_rest(assembly, metadata.group)
@@ -384,7 +385,9 @@ class GroupChecks:
         topics = assembly.broker.cluster.topics
         names = {name for each in clients for name in each.names if name in topics}
         everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
-        found = {place for each in clients for place in each.owned}
+        deleted = find_leftovers(assembly, group, clients)
+        self._world.met["deleted partitions that a leader forgot"] += len(deleted)
+        found = {place for each in clients for place in each.owned} - deleted
         if found == everything - find_forgotten(assembly, group, clients) != everything:
             self._world.met["groups with partitions that a member forgot"] += 1
         elif found != everything:
@@ -437,10 +440,7 @@ def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
     everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
     if found != Counter(everything):
         yield f"{title} has {_show(found)} of {_show(everything)}"
-    if (
-        len({(member.metadata.topic_names, member.metadata.topic_regex or "") for member in group.members.values()})
-        == 1
-    ):
+    if len({(each.metadata.topic_names, each.metadata.topic_regex or "") for each in group.members.values()}) == 1:
         assignors = {member.metadata.server_assignor or DEFAULT_ASSIGNOR for member in group.members.values()}
         of_each = [sum(share.values()) for share in shares.values()]
         if assignors == {"uniform"} and max(of_each) - min(of_each) > 1:

@@ -113,3 +113,15 @@ def find_forgotten(assembly: Assembly, group: ClassicGroup, memberships: Iterabl
                 _, first = counts.get(name) or (b"", 0)
                 found |= {(topic.topic_id, index) for index in range(first, topic.partition_count)}
     return found
+
+
+def find_leftovers(assembly: Assembly, group: ClassicGroup, memberships: Iterable[Membership]) -> set[GroupPartition]:
+    """Return the deleted partitions that clients own because the static leader of their generation has restarted.
+
+    The leader alone notices that topics change.
+    """
+    clients = [each for each in memberships if isinstance(each, ClassicMembership)]
+    if all(each.divided[0] != group.generation for each in clients):
+        return set()
+    topics, owned = assembly.broker.cluster.topics_by_id, {place for each in clients for place in each.owned}
+    return {place for place in owned if place[0] not in topics or place[1] >= topics[place[0]].partition_count}
