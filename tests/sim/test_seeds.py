@@ -307,9 +307,11 @@ def test_an_offset_that_another_member_takes_back_is_noticed():
 
 @pytest.mark.parametrize(
     "seed",
-    [71_619, 80_513, 81_100, 82_949, 83_354, 85_182],
+    [71_619, 73_651, 73_980, 80_513, 81_100, 82_949, 83_354, 85_182],
     ids=[
-        "topic-deleted-after-its-leader-restarted",
+        "topic-deleted-after-the-leader-restarted",
+        "topic-deleted-after-a-downgrade",
+        "restarts-with-another-subscription",
         "joins-after-its-removal",
         "topic-created-again",
         "assignments-withdrawn",

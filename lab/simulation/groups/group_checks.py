@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.simulation.groups.classic_membership import ClassicMembership, find_places
+from lab.simulation.groups.classic_membership import ClassicMembership, TopicCounts, find_places
 from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.groups.migration_checks import (
     SeenGroup,
     check_classic_owners,
     check_migration,
+    count_partitions,
+    find_changes,
     find_forgotten,
-    find_leftovers,
     is_owner_of_classic_group,
 )
 from ottla.broker.assembly import Assembly
@@ -54,6 +55,8 @@ class GroupChecks:
         self._seen: dict[str, SeenGroup] = {}
         self._upgraded: dict[str, int] = {}
         """Generation in which a group was upgraded last."""
+        self._downgraded: dict[str, tuple[int, TopicCounts]] = {}
+        """Generation in which a group was downgraded last, and the topics then."""
         self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
         """Topic id, offset and member id of the last commit of a group in a partition."""
         self.lost_commits: set[tuple[Caller, int]] = set()
@@ -183,6 +186,8 @@ class GroupChecks:
             return
         if before.classic is not None:
             self._upgraded[group.group_id] = before.classic.generation
+        elif isinstance(group, ClassicGroup):
+            self._downgraded[group.group_id] = group.generation, count_partitions(assembly)
         self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
         yield from check_migration(assembly, before, group, before.kills != now.kills)
 
@@ -226,7 +231,8 @@ class GroupChecks:
             yield f"group-epoch: {title} has the target assignment of an epoch to come, {now}"
         self._epochs[group.group_id] = now
         yield from _check_owners(group)
-        yield from _check_timers(group)
+        if group.sessions.keys() != group.members.keys():
+            yield f"timers: {title} has sessions of {[*group.sessions]}, and the members {[*group.members]}"
         for member in group.members.values():
             yield from self._check_member(group, member)
         for (group_id, member_id), epoch in [*self._member_epochs.items()]:
@@ -348,8 +354,8 @@ class GroupChecks:
                 if (member.epoch, _places(member)) != (membership.epoch, membership.owned):
                     yield f"{title} owns {_show(membership.owned)} in {membership.epoch}, by the broker {member}"
             elif isinstance(group, ClassicGroup):
-                owned = membership.owned - find_leftovers(assembly, group, self._memberships())
-                if (places := find_places(assembly, member.assignment)) != owned or not membership.epoch:
+                places, owned = find_places(assembly, member.assignment), membership.owned
+                if not places ^ owned <= self._find_changes(assembly, group) or not membership.epoch:
                     yield f"{title} owns {_show(owned)}, by the broker {_show(places)}"
         for metadata in assembly.broker.groups.list_groups()[1]:
             if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
@@ -385,13 +391,15 @@ class GroupChecks:
         topics = assembly.broker.cluster.topics
         names = {name for each in clients for name in each.names if name in topics}
         everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
-        deleted = find_leftovers(assembly, group, clients)
-        self._world.met["deleted partitions that a leader forgot"] += len(deleted)
-        found = {place for each in clients for place in each.owned} - deleted
-        if found == everything - find_forgotten(assembly, group, clients) != everything:
-            self._world.met["groups with partitions that a member forgot"] += 1
-        elif found != everything:
+        found = {place for each in clients for place in each.owned}
+        if not found ^ everything <= find_forgotten(assembly, group, clients) | self._find_changes(assembly, group):
             yield f"{title} has {_show(found)} of {_show(everything)}"
+        elif found != everything:
+            self._world.met["groups with partitions that a member forgot"] += 1
+
+    def _find_changes(self, assembly: Assembly, group: ClassicGroup) -> set[GroupPartition]:
+        downgraded = self._downgraded.get(group.group_id, (0, {}))
+        return find_changes(assembly, group, [*self._memberships()], downgraded)
 
     def find_members_left(self, assembly: Assembly) -> Iterator[str]:
         """Yield the members whose session has not ended, although no client has sent heartbeats for long."""
@@ -411,11 +419,6 @@ def _check_owners(group: ConsumerGroup) -> Iterator[str]:
     for place, member in owners.items():
         if group.partition_epoch(*place) != member.epoch:
             yield f"owner: {_show([place])} {title} is free, and {member.member_id} has it"
-
-
-def _check_timers(group: ConsumerGroup) -> Iterator[str]:
-    if group.sessions.keys() != group.members.keys():
-        yield f"timers: group {group.group_id} has sessions of {[*group.sessions]}, and the members {[*group.members]}"
 
 
 def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
