@@ -57,7 +57,7 @@ class GroupChecks:
         self._upgraded: dict[str, int] = {}
         """Generation in which a group was upgraded last."""
         self._downgraded: dict[str, tuple[int, TopicCounts]] = {}
-        """Generation in which a group was downgraded last, and the topics then."""
+        """Generation in which a group was downgraded last, and its topics then; none if it is that of the upgrade."""
         self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
         """Topic id, offset and member id of the last commit of a group in a partition."""
         self.lost_commits: set[tuple[Caller, int]] = set()
@@ -181,7 +181,7 @@ class GroupChecks:
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
-        self._upgraded.pop(group.group_id, None)
+        upgraded = self._upgraded.pop(group.group_id, None)
         if before is None:
             return
         before = before.look_again()
@@ -192,7 +192,8 @@ class GroupChecks:
         if before.classic is not None:
             self._upgraded[group.group_id] = before.classic.generation
         elif isinstance(group, ClassicGroup):
-            self._downgraded[group.group_id] = group.generation, count_partitions(assembly)
+            counts = {} if group.generation == upgraded else count_partitions(assembly)
+            self._downgraded[group.group_id] = group.generation, counts
         self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
         yield from check_migration(assembly, before, group, before.kills != now.kills)
 
