@@ -302,13 +302,14 @@ def test_an_offset_that_another_member_takes_back_is_noticed():
 
 @pytest.mark.parametrize(
     "seed",
-    [71_619, 73_651, 73_980, 75_962, 76_040, 80_513, 81_100, 82_949, 83_354, 85_182],
+    [71_619, 73_651, 73_980, 75_962, 76_040, 79_064, 80_513, 81_100, 82_949, 83_354, 85_182],
     ids=[
         "topic-deleted-after-the-leader-restarted",
         "topic-deleted-after-a-downgrade",
         "restarts-with-another-subscription",
         "killed-when-an-empty-group-is-replaced",
         "topic-created-after-a-downgrade",
+        "downgraded-in-the-generation-of-the-upgrade",
         "joins-after-its-removal",
         "topic-created-again",
         "assignments-withdrawn",
