@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         send: Send = self._send
         refuse: Refuse = self._refuse
         if dispatcher.observer.on_request is not None and not self.session.sends_tokens:
-            send, refuse = dispatcher.observer.on_request(frame, self.session.peer, send, refuse)
+            send, refuse = dispatcher.observer.on_request(frame, self.session, send, refuse)
         self._activity = dispatcher.start(frame, self.session, send, refuse, reservation)
         if self._activity is None:
             return

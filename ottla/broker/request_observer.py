@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 from ottla.broker.memory import ReplyReservation
 from ottla.broker.outbox import Part
+from ottla.broker.security.session import Session
 
 Send = Callable[[Sequence[Part], ReplyReservation | None], None]
 Refuse = Callable[[str], None]
-OnRequest = Callable[[memoryview, str, Send, Refuse], tuple[Send, Refuse]]
-"""Gets a frame, which is valid during the call, the peer, and the callbacks for the reply and for a refusal. Returns
+OnRequest = Callable[[memoryview, Session, Send, Refuse], tuple[Send, Refuse]]
+"""Gets a frame, which is valid during the call, its session, and the callbacks for the reply and for a refusal. Returns
 the callbacks to use instead of them; each must call the original one at once, with the same arguments."""
 
 

@@ -124,7 +124,7 @@ def _head(passed: TracedRequest | TracedReply) -> Described:
         "correlation_id": correlation_id,
         "api": api_title(key),
         "version": version,
-    }
+    } | ({} if request.broker is None else {"broker": request.broker})
     if isinstance(passed, TracedReply):
         described |= {"kind": "closed" if passed.reason else "reply", "took_ms": round(passed.at_ms - request.at_ms, 3)}
         if passed.reason:

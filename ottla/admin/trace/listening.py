@@ -25,6 +25,7 @@ from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
 from ottla.broker.request_observer import Refuse
 from ottla.broker.request_observer import Send as SendReply
+from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests.frames import parse_request_header
@@ -49,6 +50,7 @@ _LINE: Final = an_object(
         "kind": {**TEXT, "enum": ["listening", "request", "reply", "closed", "dropped"]},
         "time_ms": {**NUMBER, "description": "Milliseconds since 1970."},
         "peer": TEXT,
+        "broker": {**NUMBER, "description": "The broker that the client asks, if the process has several."},
         "client_id": TEXT,
         "correlation_id": NUMBER,
         "api": TEXT,
@@ -130,13 +132,15 @@ class Trace:
 
         return AdminResponse(body=stream, content_type=MEDIA_TYPE, ended=lambda: self._leave(listener))
 
-    def on_request(self, frame: memoryview, peer: str, send: SendReply, refuse: Refuse) -> tuple[SendReply, Refuse]:
+    def on_request(
+        self, frame: memoryview, session: Session, send: SendReply, refuse: Refuse
+    ) -> tuple[SendReply, Refuse]:
         """Copy a request for the listeners, and return the callbacks for its reply (see
         `request_observer.OnRequest`)."""
         try:
-            request, listeners = self._keep(frame, peer)
+            request, listeners = self._keep(frame, session)
         except Exception as error:  # the client must be served
-            log.error("A request of %s could not be traced", peer, exc_info=error)
+            log.error("A request of %s could not be traced", session.peer, exc_info=error)
             return send, refuse
         if request is None:
             return send, refuse
@@ -151,7 +155,7 @@ class Trace:
 
         return sent, on_refusal
 
-    def _keep(self, frame: memoryview, peer: str) -> tuple[TracedRequest | None, list[_Listener]]:
+    def _keep(self, frame: memoryview, session: Session) -> tuple[TracedRequest | None, list[_Listener]]:
         turns = self._broker.turns
         turns.charge(LOOKUP_US)
         try:
@@ -161,7 +165,9 @@ class Trace:
         listeners = [each for each in self._listeners if each.filter.may_fit(header, body)]
         if not listeners:
             return None, []
-        request = TracedRequest(header, peer, len(frame) + 4, self._clock.now_ms(), self._clock.monotonic_ms())
+        now_ms, at_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        request = TracedRequest(header, session.peer, len(frame) + 4, now_ms, at_ms)
+        request.broker = session.node_id if self._broker.is_divided else None
         request.keep(body)
         turns.charge(KEEP_US + request.held_bytes * COPY_BYTE_US)
         for each in listeners:

@@ -58,7 +58,7 @@ class Rows(NamedTuple):
 class TracedRequest:
     """A request. `body` is None if it is too large, or for a Produce, which has `produced` instead."""
 
-    __slots__ = ("at_ms", "body", "header", "peer", "produced", "size_bytes", "time_ms", "verdicts")
+    __slots__ = ("at_ms", "body", "broker", "header", "peer", "produced", "size_bytes", "time_ms", "verdicts")
 
     def __init__(self, header: RequestHeader, peer: str, size_bytes: int, time_ms: int, at_ms: float) -> None:
         self.header = header
@@ -68,6 +68,8 @@ class TracedRequest:
         """Milliseconds since 1970."""
         self.at_ms = at_ms
         """Milliseconds on the monotonic clock."""
+        self.broker: int | None = None
+        """The broker that the client asks, if the process has several."""
         self.body: bytes | None = None
         self.produced: Rows | None = None
         self.verdicts: dict[Any, bool] = {}

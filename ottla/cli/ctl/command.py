@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
 
 _ALWAYS: Final = "always"
-_NUMBERS: Final = frozenset({"partition", "producer_id"})
+_NUMBERS: Final = frozenset({"broker", "partition", "producer_id"})
 
 
 @click.group()
@@ -174,7 +174,7 @@ def _times(context: click.Context, parameter: click.Parameter, given: str) -> in
     metavar="NAME=VALUE",
     multiple=True,
     callback=_conditions,
-    help="Only with this client_id, transactional_id, producer_id, group, topic or partition; may repeat.",
+    help="Only with this client_id, transactional_id, producer_id, group, topic, partition or broker; may repeat.",
 )
 @click.option("--nth", type=click.IntRange(min=1), default=1, show_default=True, help="The match that it fires at.")
 @click.option(

@@ -3,7 +3,8 @@
     12:00:01.123 127.0.0.1:50744 order-1 > EndTxn v3 #12 87 B: transactional_id=tx-1 producer_id=0 committed=true
     12:00:01.125 127.0.0.1:50744 order-1 < EndTxn v3 #12 16 B 1.30 ms: PRODUCER_FENCED
 
-A topic is written before its partitions (`ledger-0(...)`).
+With several brokers, `[2]` before the API is the broker that the client asks. A topic is written before its partitions
+(`ledger-0(...)`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,8 @@ def line_of(event: TracedEvent) -> str:
     if event["kind"] == "dropped":
         return f"{at} {event['count']} requests and replies are missing: they came faster than they were read"
     client = f"{event['peer']} {event['client_id'] or '-'} {_ARROWS[event['kind']]}"
-    line = f"{at} {client} {event['api']} v{event['version']} #{event['correlation_id']}"
+    broker = f"[{event['broker']}] " if "broker" in event else ""
+    line = f"{at} {client} {broker}{event['api']} v{event['version']} #{event['correlation_id']}"
     if "size_bytes" in event:
         line += f" {event['size_bytes']} B"
     if "took_ms" in event:

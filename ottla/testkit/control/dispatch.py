@@ -42,7 +42,7 @@ class _Served:
 class SteeredDispatcher(Dispatcher):
     """Dispatcher with faults. `real_clock` is the machine's: delays end even while the broker's clock is stopped."""
 
-    __slots__ = ("_brokers", "_journal", "_node_id", "_of_the_kit", "_plan", "_real_clock", "_turns")
+    __slots__ = ("_brokers", "_journal", "_journal_id", "_node_id", "_of_the_kit", "_plan", "_real_clock", "_turns")
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class SteeredDispatcher(Dispatcher):
         super().__init__(broker, table, first_use=True)
         self._of_the_kit = Dispatcher(broker, TABLE, first_use=True)
         self._node_id = broker.cluster.node_id
+        self._journal_id = self._node_id if broker.is_divided else None
         self._turns = broker.turns
         self._brokers = brokers
         self._plan = plan
@@ -73,12 +74,12 @@ class SteeredDispatcher(Dispatcher):
         if session.sends_tokens:  # a bare SASL token without a request header (SaslHandshake 0)
             return super().start(frame, session, send, refuse, claim)
         try:
-            exchange = Exchange(bytes(frame), self._brokers.changes.name_of)
+            exchange = Exchange(bytes(frame), self._brokers.changes.name_of, self._node_id)
         except ProtocolError:
             return super().start(frame, session, send, refuse, claim)
         if exchange.client_id == KIT_CLIENT_ID:
             return self._serve_kit(frame, session, send, refuse, claim)
-        entry = self._journal.begin(kept_request(exchange), session.peer)
+        entry = self._journal.begin(kept_request(exchange), session.peer, self._journal_id)
 
         def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
             if self._brokers.is_paused(self._node_id):

@@ -22,15 +22,18 @@ class JournalEntry:
     """A received request and its result."""
 
     __slots__ = (
-        *("began_ms", "ended_after", "ended_ms", "faults", "kept", "number", "peer", "reason", "reply", "request"),
+        *("began_ms", "broker", "ended_after", "ended_ms", "faults", "kept", "number", "peer", "reason", "reply"),
+        "request",
     )
 
-    def __init__(self, number: int, began_ms: int, peer: str, request: bytes) -> None:
+    def __init__(self, number: int, began_ms: int, peer: str, request: bytes, broker: int | None = None) -> None:
         self.number = number
         self.began_ms = began_ms
         self.peer = peer
         self.request = request
         """The frame, without its size."""
+        self.broker = broker
+        """The id of the broker that received it, if the process has several; else None."""
         self.reply: bytes | None = None
         """The sent frame, with its size; empty if none was sent, None if the request is unanswered or refused."""
         self.ended_ms: int | None = None
@@ -59,10 +62,10 @@ class Journal:
         self.dropped = 0
         """Number of dropped requests."""
 
-    def begin(self, request: bytes, peer: str) -> JournalEntry:
+    def begin(self, request: bytes, peer: str, broker: int | None = None) -> JournalEntry:
         """Add a received request."""
         self._number += 1
-        entry = JournalEntry(self._number, self._clock.now_ms(), peer, request)
+        entry = JournalEntry(self._number, self._clock.now_ms(), peer, request, broker)
         self._entries.append(entry)
         self._grow(entry, len(request))
         return entry

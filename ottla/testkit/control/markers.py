@@ -36,7 +36,7 @@ class SteeredMarkers:
             return self._write(topic, index, marker)
         owner = self._owner(marker.producer_id)
         named = {"transactional_id": owner, "producer_id": marker.producer_id, "topic": topic, "partition": index}
-        occasion = Named(named)
+        occasion = Named(named | {"broker": self._broker.cluster.leader_of(topic, index)[0]})
         for fault in plan.find_firing("marker", occasion):
             if fault.do == "crash":
                 crash(fault)

@@ -13,15 +13,26 @@ _NO_SUBJECT = Subject(frozenset(), frozenset(), frozenset())
 
 
 class Exchange:
-    """A request. `frame` is without its size. Raises ProtocolError if the header cannot be read."""
+    """A request to broker `node_id`. `frame` is without its size. ProtocolError if the header cannot be read."""
 
-    __slots__ = ("_message", "_name_of", "_subject", "api_key", "api_version", "client_id", "correlation_id", "frame")
+    __slots__ = (
+        "_message",
+        "_name_of",
+        "_node_id",
+        "_subject",
+        "api_key",
+        "api_version",
+        "client_id",
+        "correlation_id",
+        "frame",
+    )
 
-    def __init__(self, frame: bytes, name_of: NameOf) -> None:
+    def __init__(self, frame: bytes, name_of: NameOf, node_id: int | None = None) -> None:
         header, _ = parse_request_header(memoryview(frame))
         self.api_key, self.api_version, self.correlation_id, self.client_id = header
         self.frame = frame
         self._name_of = name_of
+        self._node_id = node_id
         self._message: Any = None
         self._subject: Subject | None = None
 
@@ -61,6 +72,8 @@ class Exchange:
 
     def answers_to(self, name: str, value: object) -> bool:
         """Return whether a condition of a fault holds. Topic and partition are checked separately."""
+        if name == "broker":
+            return self._node_id == value
         if name == "client_id":
             return self.client_id == value
         if name == "transactional_id":

@@ -46,16 +46,17 @@ OF_THE_BROKER: Final = frozenset({"marker", "marker_reply", "append", "sync"})
 """Points that only an Ottla broker has. The effect `crash` needs an Ottla broker too."""
 
 CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "request": ("client_id", "transactional_id", "producer_id", "group", "topic", "partition"),
-    "reply": ("client_id", "transactional_id", "producer_id", "group", "topic", "partition"),
-    "marker": ("transactional_id", "producer_id", "topic", "partition"),
-    "marker_reply": ("transactional_id", "producer_id", "topic", "partition"),
+    "request": ("client_id", "transactional_id", "producer_id", "group", "topic", "partition", "broker"),
+    "reply": ("client_id", "transactional_id", "producer_id", "group", "topic", "partition", "broker"),
+    "marker": ("transactional_id", "producer_id", "topic", "partition", "broker"),
+    "marker_reply": ("transactional_id", "producer_id", "topic", "partition", "broker"),
     "append": ("topic", "partition"),
     "sync": ("topic", "partition"),
 }
-"""Conditions for `where` at each point. `producer_id` matches the field of a request, and batches in Produce."""
+"""Conditions for `where` at each point. `producer_id` matches the field of a request, and batches in Produce. `broker`
+is the id of the broker that gets the request or the marker."""
 
-NUMBERS: Final = frozenset({"partition", "producer_id"})
+NUMBERS: Final = frozenset({"broker", "partition", "producer_id"})
 """Conditions whose value is a number; all others are strings."""
 
 _FIELDS: Final = ("at", "api", "where", "nth", "times", "do", "error", "ms", "id", "hits")

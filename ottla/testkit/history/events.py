@@ -40,7 +40,7 @@ def event(call: Call) -> dict[str, Any]:
         "reply": _struct(call.reply, call.api_version),
         "closed": entry.reason or None,
         "faults": list(entry.faults),
-    }
+    } | ({} if entry.broker is None else {"broker": entry.broker})
 
 
 def _struct(message: Any, version: int) -> dict[str, Any] | None:

@@ -19,12 +19,13 @@ def entry_to_json(entry: JournalEntry) -> dict[str, Any]:
         "reply": None if entry.reply is None else b64encode(entry.reply).decode(),
         "closed": entry.reason,
         "faults": entry.faults,
-    }
+    } | ({} if entry.broker is None else {"broker": entry.broker})
 
 
 def entry_from_json(given: Mapping[str, Any]) -> JournalEntry:
     """Return the journal entry that `entry_to_json` has converted."""
-    entry = JournalEntry(given["number"], given["began_ms"], given["peer"], b64decode(given["request"]))
+    request, broker = b64decode(given["request"]), given.get("broker")
+    entry = JournalEntry(given["number"], given["began_ms"], given["peer"], request, broker)
     entry.ended_ms = given["ended_ms"]
     entry.ended_after = given["ended_behind"]
     entry.reply = None if given["reply"] is None else b64decode(given["reply"])

@@ -175,14 +175,15 @@ class Faults:
     def on(self, api: str, *, nth: int = 1, times: int | None = 1, optional: bool = False, **where: Any) -> OnRequest:
         """Choose requests of an API (such as `EndTxn`).
 
-        `where` restricts them by `client_id`, `transactional_id`, `producer_id`, `group`, `topic` or `partition`. The
-        fault fires on the `nth` matching request, and on `times` requests in all (None: on all from then on). An
-        `optional` fault need not fire.
+        `where` restricts them by `client_id`, `transactional_id`, `producer_id`, `group`, `topic`, `partition` or, with
+        several brokers, by the id of the `broker` that gets them. The fault fires on the `nth` matching request, and on
+        `times` requests in all (None: on all from then on). An `optional` fault need not fire.
         """
         return OnRequest(self, {"api": api, "nth": nth, "times": times, "where": where}, optional)
 
     def on_marker(self, *, nth: int = 1, times: int | None = None, optional: bool = False, **where: Any) -> OnMarker:
-        """Choose markers by `transactional_id`, `producer_id`, `topic` or `partition`; by default all markers."""
+        """Choose markers by `transactional_id`, `producer_id`, `topic`, `partition` or `broker`, the leader that gets
+        them; by default all markers."""
         return OnMarker(self, {"at": "marker", "nth": nth, "times": times, "where": where}, optional)
 
     def on_append(self, *, nth: int = 1, times: int | None = 1, optional: bool = False, **where: Any) -> OnDisk:

@@ -21,7 +21,8 @@ class LedgerEntry(NamedTuple):
     """A transactional request and its outcome.
 
     `outcome` is the error of the reply (NONE for a success). Without a readable reply it is "lost", "connection closed"
-    or "unanswered". `commit` is None except for EndTxn.
+    or "unanswered". `commit` is None except for EndTxn. `broker` is the id of the broker that
+    received it, if the process has several.
     """
 
     api: str
@@ -34,6 +35,7 @@ class LedgerEntry(NamedTuple):
     client_id: str
     began_ms: int
     faults: tuple[int, ...]
+    broker: int | None = None
 
 
 def read_ledger(entries: Iterable[JournalEntry]) -> Iterator[LedgerEntry]:
@@ -55,6 +57,7 @@ def _entry(call: Call, transactional_id: str) -> LedgerEntry:
         call.client_id,
         call.entry.began_ms,
         tuple(call.entry.faults),
+        call.entry.broker,
     )
 
 

@@ -32,6 +32,8 @@ class ProxyPlan(Plan):
         if fault.at in OF_THE_BROKER or fault.do == "crash":
             what = f"{fault.do!r} at {fault.at!r}"
             raise FaultError(f"{what} needs an Ottla broker: a proxy supports only faults of requests and replies")
+        if "broker" in fault.where:
+            raise FaultError("the condition 'broker' needs an Ottla broker: a proxy does not know the ids of brokers")
 
 
 class _WallClock:

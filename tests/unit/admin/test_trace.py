@@ -34,9 +34,9 @@ ID = UUID("112a2381-db54-4cf7-bb8b-b487adf78f58")
 class Traced:
     """A broker whose admin port has a trace."""
 
-    def __init__(self):
+    def __init__(self, brokers=1):
         self.web = Web()
-        self.web.broker = self.broker = MemoryBroker(**FEW)
+        self.web.broker = self.broker = MemoryBroker(brokers=brokers, **FEW)
         parts = self.broker.assembly.broker
         self.observer = parts.observer
         self.web.router = Router(Trace(parts, self.broker.clock).routes)
@@ -96,6 +96,16 @@ def test_a_request_and_its_reply_are_traced_with_their_fields(tracer):
     assert (answered["kind"], answered["errors"]) == ("reply", ["PRODUCER_FENCED"])
     assert answered["size_bytes"] == 16 and answered["took_ms"] >= 0
     assert answered["time_ms"] >= asked["time_ms"] > 0
+
+
+def test_a_trace_of_several_brokers_names_the_broker_of_each_request(tracer):
+    several = Traced(brokers=3)
+    for each in (several, tracer):
+        visitor = each.listen("?api=InitProducerId")
+        each.init()
+        rows = lines_of(visitor)[-2:]
+        assert [row["kind"] for row in rows] == ["request", "reply"]
+        assert [row.get("broker") for row in rows] == ([1, 1] if each is several else [None, None])
 
 
 def test_produced_records_are_traced_by_their_batch_header(tracer):

@@ -17,6 +17,7 @@ from ottla.cli.logs import JsonFormatter, KafkaFormatter
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
+from ottla.testkit.control.cluster import ClusterControl
 from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.journal_routes import journal_routes
@@ -58,7 +59,9 @@ class Watched(Web):
             *journal_routes(self.journal, self.broker.turns),
         ]
         self.router = Router(routes)
-        self.broker.assembly.dispatchers = [SteeredDispatcher(parts, Plan(), self.journal, clock, lambda _id: None)]
+        plan = Plan()
+        cluster = ClusterControl(self.broker.assembly, plan)
+        self.broker.assembly.dispatchers = [SteeredDispatcher(parts, cluster, plan, self.journal, clock)]
         self.streams = []
         for path in STREAMS:
             self.streams.append(self.connect())
@@ -124,7 +127,9 @@ def test_a_sasl_login_without_headers_is_left_out_of_the_journal():
     broker = lone_with_logins({"plain.sasl.jaas.config": f'{MODULE} user_charlie="{password}";'})
     journal = Journal(broker.clock)
     parts = broker.assembly.broker
-    broker.assembly.dispatchers = [SteeredDispatcher(parts, Plan(), journal, broker.clock, lambda _id: None)]
+    plan = Plan()
+    cluster = ClusterControl(broker.assembly, plan)
+    broker.assembly.dispatchers = [SteeredDispatcher(parts, cluster, plan, journal, broker.clock)]
     guest = Guest(broker)
     guest.handshake(version=0)
     guest.frame(f"\0charlie\0{password}".encode())

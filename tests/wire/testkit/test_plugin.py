@@ -28,11 +28,12 @@ def run(directory, source, *arguments):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_examples_of_the_page_pass(tmp_path):
-    page = (Path(__file__).parents[3] / "docs" / "test-kit.md").read_text()
+def test_the_examples_of_the_pages_pass(tmp_path):
+    docs = Path(__file__).parents[3] / "docs"
+    page = "".join((docs / name).read_text() for name in ("test-kit.md", "several-brokers.md"))
     examples = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "\ndef test_" in "\n" + one]
     names = re.findall(r"^def (test_\w+)", "".join(examples), re.MULTILINE)
-    assert {"test_a_crash_before_the_answer", "test_while_the_broker_is_gone"} <= {*names}
+    assert {"test_while_the_broker_is_gone", "test_a_commit_finds_the_next_coordinator"} <= {*names}
     code, told = run(tmp_path, "import pytest\n\n" + "\n\n".join(examples))
     assert code == 0, told
     assert f"{len({*names})} passed" in told

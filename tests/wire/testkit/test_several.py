@@ -46,6 +46,8 @@ def test_a_transaction_follows_its_coordinator(kafka_txn_producer, kafka_topic, 
     moved = ottla_broker.move_coordinator("tx-1", to=3)
     commit(producer, kafka_topic, b"two")
     moved.wait_hit()
+    refused = ottla_broker.wait_for_outcome("NOT_COORDINATOR")
+    assert refused.broker == 1 and ottla_broker.ledger()[-1].broker == 3
     ottla_broker.assert_committed(kafka_topic, ["one", "two"])
     assert ottla_broker.transaction("tx-1").state == "CompleteCommit"
 

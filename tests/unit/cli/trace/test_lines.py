@@ -30,6 +30,11 @@ def test_a_request_line_is_ordered_like_a_packet_dump():
     assert line == "127.0.0.1:5 order-1 > EndTxn v3 #12 87 B: transactional_id=tx-1 producer_id=0 committed=true"
 
 
+def test_a_line_names_the_broker_if_there_are_several():
+    line = cut_time(line_of(REQUEST | {"broker": 2, "fields": {}}))
+    assert line == "127.0.0.1:5 order-1 > [2] EndTxn v3 #12 87 B"
+
+
 @pytest.mark.parametrize(
     ("answer", "text"),
     [

@@ -11,7 +11,10 @@ from ottla.testkit.control.cluster_routes import cluster_routes
 from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
+from ottla.testkit.faults.fault import parse_fault
 from ottla.testkit.faults.plan import Plan
+from ottla.testkit.history.events import events
+from ottla.testkit.history.journal_entries import entry_from_json, entry_to_json
 from tests.api.callers import FEW, FOR_GROUPS, FOR_TRANSACTIONS, GROUP, LEDGER, TXN, Member, Producer, batch, produce
 from tests.memory_broker import MemoryBroker
 
@@ -270,3 +273,30 @@ def test_the_oldest_changes_are_forgotten(cluster, monkeypatch):
     assert [cluster.plan.get(each["id"]) is None for each in moved] == [True, False, False]
     produce_at(cluster, 2)
     assert [cluster.hits(each) for each in moved[1:]] == [1, 1]
+
+
+def test_a_fault_chooses_the_broker_that_gets_a_request_or_a_marker(cluster):
+    cluster.plan.add(parse_fault({"where": {"broker": 2}, "do": "reply", "error": "UNKNOWN_SERVER_ERROR"}))
+    assert produce_at(cluster, 1) is E.NONE
+    assert produce_at(cluster, 2, partition=1) is E.UNKNOWN_SERVER_ERROR
+    lost = cluster.plan.add(parse_fault({"at": "marker", "where": {"broker": 3}, "do": "lose", "times": None}))
+    producer = Producer(cluster.ask_broker(1))
+    producer.begin(0)
+    producer.end()
+    assert lost.hits == 0
+    producer.add((LEDGER, [2]))
+    producer.end()
+    assert lost.hits >= 1
+
+
+def test_the_journal_names_the_broker_of_each_request(cluster):
+    produce_at(cluster, 1)
+    produce_at(cluster, 2)
+    rows = [entry_to_json(entry) for entry in cluster.journal.since(0)][-2:]
+    assert [row["broker"] for row in rows] == [1, 2]
+    assert [entry_from_json(row).broker for row in rows] == [1, 2]
+    assert [event["broker"] for event in events(cluster.journal.since(0))][-2:] == [1, 2]
+    alone = Steered(brokers=1)
+    produce_at(alone, 1)
+    (*_, entry) = alone.journal.since(0)
+    assert "broker" not in entry_to_json(entry) | next(events([entry]))
