@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.simulation import promises
+from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.dispatch import Dispatcher
@@ -32,8 +33,9 @@ LATEST_MARKER_MS: Final = 3000.0
 class ReportingDispatcher(Dispatcher):
     """A dispatcher that first reports each request to the world."""
 
-    def __init__(self, assembly: Assembly, world: "World") -> None:
-        super().__init__(assembly.broker, TABLE)
+    def __init__(self, broker: Broker, world: "World") -> None:
+        super().__init__(broker, TABLE)
+        self._served_by = broker
         self._world = world
 
     def start(
@@ -45,7 +47,7 @@ class ReportingDispatcher(Dispatcher):
         reservation: Reservation | None = None,
     ) -> Activity[Any] | None:
         if self._world.assembly is not None:
-            self._world.causes.on_served(self._world.assembly, frame, session.peer)
+            self._world.causes.on_served(self._served_by, frame, session.peer)
         return super().start(frame, session, send, refuse, reservation)
 
 

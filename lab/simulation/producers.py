@@ -360,12 +360,6 @@ class Producer(Process):
         if self.random.random() < self.behaviour.pause:
             yield from self.sleep(self.random.random() * self.behaviour.pause_ms)
 
-    def turn_away(self) -> None:
-        """Continue on a new connection and leave the old one open, as if they led to two brokers."""
-        self._link = None
-        self._outstanding.clear()
-        self._replies.clear()
-
     def back_off(self) -> Script:
         yield from self.sleep(BACKOFF_MS * (0.5 + self.random.random()))
 
