@@ -11,6 +11,7 @@ from ottla.testkit.in_memory.wire import Request, request
 
 NONE: Final = 0
 OUT_OF_RANGE: Final = 1
+NOT_COORDINATOR: Final = 16
 RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
 FENCED: Final = frozenset((47, 90))
 UNKNOWN_PRODUCER_ID: Final = 59

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lab.client_requests import FENCED, NONE, RETRIABLE, UNKNOWN_PRODUCER_ID, write_txn_marker
+from lab.client_requests import FENCED, NONE, NOT_COORDINATOR, RETRIABLE, UNKNOWN_PRODUCER_ID, write_txn_marker
 from lab.simulation import promises
 from lab.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
 from lab.simulation.setting import KEYED, KEYS
@@ -307,6 +307,7 @@ class Producer(Process):
             error = answer.error_code
             if error not in RETRIABLE:
                 break
+            lost = lost or error == NOT_COORDINATOR  # the next coordinator may have the decision
             yield from self.back_off()
         attempt.over = True
         self.begun = False

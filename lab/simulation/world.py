@@ -443,8 +443,6 @@ class World:
             self._invariants.lost_power()
         if self.groups is not None:
             self.groups.lost_power(keeps_answered=not self.lost_power)
-        if self.moves is not None:
-            self.moves.lost_power()
         if self.uncompacted is not None:
             self.uncompacted.lost_power()
         self.disk.lose_power()
