@@ -27,7 +27,7 @@ class FaultInjector:
         self.random = random
         self._world = world
         self._help_is_coming = False
-        self._leaders = LeaderFaults(world, random)
+        self.leaders = LeaderFaults(world, random)
 
     def plan(self, active: Iterable[Fault]) -> None:
         """Schedule all faults except kills at port calls, which have a call number and no time."""
@@ -42,8 +42,8 @@ class FaultInjector:
             faults.MARKER: self._spoil_markers,
             faults.DISK: self._break_disk,
             faults.LEVEL: self._change_level,
-            faults.MOVE: self._leaders.move,
-            faults.STOP_BROKER: self._leaders.stop_broker,
+            faults.MOVE: self.leaders.move,
+            faults.STOP_BROKER: self.leaders.stop_broker,
         }
         for fault in active:
             if fault.kind in doing:
@@ -55,7 +55,7 @@ class FaultInjector:
         errors = self._world.disk.errors
         self._world.met["disk errors without a complaint"] += errors.failures > 0 and not self._help_is_coming
         errors.mend()
-        self._leaders.start_all()
+        self.leaders.start_all()
 
     def on_error_log(self, message: str) -> None:
         """Handle an error in the broker's log. It is a violation unless the disk fails.

@@ -154,7 +154,7 @@ PROFILES: Final = {
         Profile("consumer-groups-migration", group_consumers=4, migrates=True, copiers=(0, 0), producers=(0, 0),
                 kill_calls=(0, 3), network=NetworkConditions(late=0.4)),
         Profile("moves", brokers=3, moves=(15, 60), broker_stops=(0, 3), kills=(0, 0), kill_calls=(0, 0),
-                copiers=(0, 0), members=3, lost_markers=0.1, markers=(0, 3), network=NetworkConditions(late=0.5)),
+                copiers=(0, 0), members=3, lost_markers=0.25, markers=(0, 3), network=NetworkConditions(late=0.5)),
         Profile("moves-crash", brokers=3, moves=(15, 60), broker_stops=(0, 3), kills=(0, 1), kill_calls=(1, 4),
                 power=(0, 1), kill_powers=(0, 1), copiers=(0, 0), members=2, flush_ms=(0.5, 60.0),
                 patience_ms=400.0),

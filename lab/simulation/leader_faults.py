@@ -1,19 +1,31 @@
-"""Leaders that move between the brokers of a process, and brokers that stop and start. free"""
+"""Leaders that move between the brokers of a process, brokers that stop and start, coordinators that load slowly. free
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from lab.planting import Original, Replacement
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
+from ottla.broker.coordinator.loader import CoordinatorLoader
+from ottla.broker.deadline import sleep
+from ottla.protocol.values import TopicPartition
 
 if TYPE_CHECKING:
     from lab.simulation.world import World
 
 INTERNAL: Final = 0.5
 """Share of the moves that move a coordinator."""
+AGAIN: Final = 0.4
+"""Share of the moves that another move of the same partition follows, perhaps while its coordinator is loading."""
+AGAIN_MS: Final = 20.0
+SLOW: Final = 0.2
+"""Share of the batches after which a coordinator that loads is interrupted."""
+SLOW_MS: Final = 30.0
 ABRUPT: Final = 0.5
 """Share of the stops that end the connections before the leaders move."""
 
@@ -38,13 +50,23 @@ class LeaderFaults:
             for index in range(known.partition_count)
             if (topic in INTERNAL_TOPICS) is is_internal
         ]
-        topic, index = random.choice(places)
+        self._move(assembly, random.choice(places), "coordinators moved" if is_internal else "leaders moved")
+
+    def _move(self, assembly: Assembly, moved: TopicPartition, what: str) -> None:
+        cluster, random = assembly.broker.cluster, self._random
+        topic, index = moved
         place = cluster.topics[topic].registrations[index]
         others = [each for each in place.isr if each != place.leader and each not in cluster.stopped_ids]
-        if others:
-            to = random.choice(others)
-            what = "coordinators moved" if is_internal else "leaders moved"
-            self._change(assembly, what, lambda leadership: leadership.move_leader(topic, index, to))
+        if not others or self._world.assembly is not assembly or self._world.resting:
+            return
+        to = random.choice(others)
+
+        def move_again() -> None:
+            if random.random() < AGAIN:
+                again = partial(self._move, assembly, moved, what)
+                self._world.schedule.after(random.random() * AGAIN_MS, again)
+
+        self._change(assembly, what, lambda leadership: leadership.move_leader(topic, index, to), move_again)
 
     def stop_broker(self, for_ms: float) -> None:
         """Stop a random broker, unless it is the last one, and start it after a delay."""
@@ -103,3 +125,25 @@ class LeaderFaults:
             assembly.broker.turns.start(work(Leadership(assembly.broker.cluster)), on_success, on_failure)
 
         world.run_in_turn(change)
+
+    @contextmanager
+    def slow_loads(self) -> Iterator[None]:
+        """Interrupt coordinators that load, as long logs do."""
+
+        async def build(original: Original, loader: CoordinatorLoader[Any], index: int) -> Any:
+            settle, turns, random, world = loader._settle, loader._turns, self._random, self._world
+
+            async def settle_slowly(shard: Any) -> None:
+                if random.random() < SLOW:
+                    await sleep(turns, world.clock, random.random() * SLOW_MS)
+                if settle is not None:
+                    await settle(shard)
+
+            loader._settle = settle_slowly
+            try:
+                return await original(loader, index)
+            finally:
+                loader._settle = settle
+
+        with Replacement(CoordinatorLoader, "_build", build).plant():
+            yield

@@ -106,7 +106,7 @@ class World:
         self.only_clients = clients
         self._most_steps = steps
         self._life = 0
-        self._clock: VirtualClock
+        self.clock: VirtualClock
         self._turns: ChargedTurns
         self.peer: PeerLink
         self._links: list[Link] = []
@@ -142,7 +142,7 @@ class World:
         if self.moves is None:
             self._run()
             return
-        with self.moves.watch():
+        with self.moves.watch(), self.faults.leaders.slow_loads():
             self._run()
 
     def _run(self) -> None:
@@ -355,7 +355,7 @@ class World:
         clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guard)
         turns = ChargedTurns(clock.next_turn, self._bug, self._on_exceeded)
         clock.enter = turns.event
-        self._clock, self._turns = clock, turns
+        self.clock, self._turns = clock, turns
         self.disk.failed_syncs = 0
         try:
             workers = CountedWorkers(self._defer, clock, self.met) if self.profile.recompresses else None
@@ -411,7 +411,7 @@ class World:
             for state in shard.states.values()
         ):
             self.kills_while_prepared += 1
-        self._clock.alive = False
+        self.clock.alive = False
         self.assembly = None
         for link in self._links:
             link.on_broker_death()
