@@ -158,6 +158,9 @@ PROFILES: Final = {
         Profile("moves-crash", brokers=3, moves=(15, 60), broker_stops=(0, 3), kills=(0, 1), kill_calls=(1, 4),
                 power=(0, 1), kill_powers=(0, 1), copiers=(0, 0), members=2, flush_ms=(0.5, 60.0),
                 patience_ms=400.0),
+        Profile("moves-groups", brokers=3, moves=(15, 60), broker_stops=(0, 3), group_consumers=3, copiers=(0, 0),
+                producers=(0, 1), kills=(0, 1), kill_calls=(0, 2), power=(0, 1), flush_ms=(0.5, 20.0),
+                network=NetworkConditions(late=0.4)),
         Profile("calm", network=NetworkConditions(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0),
                 stops=(0, 1), stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )
