@@ -147,11 +147,17 @@ def create_partitions(name: str, partition_count: int) -> Request:
 
 @lru_cache(maxsize=1024)
 def fetch(
-    topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20
+    topic: str,
+    index: int,
+    offset: int,
+    committed: bool,
+    max_wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
+    leader_epoch: int = -1,
 ) -> Request:
     row = {
         "partition": index,
-        "current_leader_epoch": -1,
+        "current_leader_epoch": leader_epoch,
         "fetch_offset": offset,
         "log_start_offset": -1,
         "partition_max_bytes": max_bytes,

@@ -1,5 +1,4 @@
-"""Leaders that move between the brokers of a process, brokers that stop and start, coordinators that load slowly. free
-"""
+"""Leaders that move between the brokers of a process, brokers that stop and start, coordinators that load slowly. free"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -148,7 +148,7 @@ class Routes:
             return
         error = int(_ERROR_OF.get(asked.api_key, _error_of)(message))
         if error in _ELSEWHERE:
-            self._process.world.met[f"answers {error}"] += 1
+            self._process.world.met[f"answers {ErrorCode(error).name}"] += 1
             self._known.pop(target, None)
 
     def _ask(self, target: Target) -> Generator[Any, Any, None]:
