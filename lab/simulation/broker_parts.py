@@ -52,14 +52,16 @@ class ReportingDispatcher(Dispatcher):
 
 
 class PeerLink:
-    """The link from the coordinator to the leaders of partitions, as if these were other brokers.
+    """The link from a coordinator to the leaders of partitions, as if these were other brokers.
 
     At times leaders refuse markers or their answers are lost. Some markers are lost or arrive again seconds later.
     """
 
-    def __init__(self, assembly: Assembly, world: "World") -> None:
-        sink: Any = assembly.broker.transactions.sink
+    def __init__(self, broker: Broker, world: "World", number: int) -> None:
+        """Create the link of the broker with this number."""
+        sink: Any = broker.transactions.sink
         self._deliver = sink.write_marker
+        self._number = number
         self._world = world
         sink.write_marker = self.write_marker
 
@@ -91,7 +93,7 @@ class PeerLink:
         world.note("late marker", b"")
         world.met["late markers"] += 1
         world.causes.on_delivered(assembly, topic, index, marker)
-        world.run_in_turn(lambda: world.peer.receive(topic, index, marker))
+        world.run_in_turn(lambda: world.peers[self._number].receive(topic, index, marker))
 
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
         """Deliver a marker and ignore its answer."""

@@ -44,6 +44,7 @@ class FaultInjector:
             faults.LEVEL: self._change_level,
             faults.MOVE: self.leaders.move,
             faults.STOP_BROKER: self.leaders.stop_broker,
+            faults.CUT: self.leaders.cut_link,
         }
         for fault in active:
             if fault.kind in doing:
@@ -55,7 +56,7 @@ class FaultInjector:
         errors = self._world.disk.errors
         self._world.met["disk errors without a complaint"] += errors.failures > 0 and not self._help_is_coming
         errors.mend()
-        self.leaders.start_all()
+        self.leaders.end()
 
     def on_error_log(self, message: str) -> None:
         """Handle an error in the broker's log. It is a violation unless the disk fails.

@@ -1,4 +1,4 @@
-"""Leaders that move between the brokers of a process, brokers that stop and start, coordinators that load slowly. free"""
+"""Leaders that move between the brokers of a process, brokers that stop, and coordinators that load slowly. free"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from lab.planting import Original, Replacement
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
+from ottla.broker.cluster.leadership import LeadershipProblem
 from ottla.broker.coordinator.loader import CoordinatorLoader
 from ottla.broker.deadline import sleep
+from ottla.broker.turns import Handler
 from ottla.protocol.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class LeaderFaults:
                 again = partial(self._move, assembly, moved, what)
                 self._world.schedule.after(random.random() * AGAIN_MS, again)
 
-        self._change(assembly, what, lambda leadership: leadership.move_leader(topic, index, to), move_again)
+        self._change(assembly, what, assembly.leadership.move_leader(topic, index, to), move_again)
 
     def stop_broker(self, for_ms: float) -> None:
         """Stop a random broker, unless it is the last one, and start it after a delay."""
@@ -77,35 +78,40 @@ class LeaderFaults:
         if len(running) == 1:
             return
         node_id = self._random.choice(running)
-        end_connections = partial(world.end_connections, node_id - world.first_id)
-        is_abrupt = self._random.random() < ABRUPT
-        if is_abrupt:
-            end_connections()
-        self._change(
-            assembly,
-            "brokers stopped",
-            lambda leadership: leadership.stop_broker(node_id),
-            None if is_abrupt else end_connections,
-        )
+        if self._random.random() < ABRUPT:
+            world.end_connections(node_id - world.first_id)
+        self._change(assembly, "brokers stopped", assembly.stop_broker(node_id))
         world.schedule.after(for_ms, partial(self._start_broker, assembly, node_id))
 
-    def start_all(self) -> None:
-        """Start all brokers that are stopped."""
+    def cut_link(self, for_ms: float) -> None:
+        """Cut the link between two random brokers for a while."""
+        assembly, world = self._world.assembly, self._world
+        links = None if assembly is None else assembly.broker.links
+        if assembly is None or links is None:
+            return
+        one, other = self._random.sample(assembly.broker.cluster.own_ids, 2)
+        pair = frozenset((one, other))
+        if pair not in links.cut:
+            links.disconnect(one, other)
+            world.met["links cut"] += 1
+            world.schedule.after(for_ms, partial(links.cut.discard, pair))
+
+    def end(self) -> None:
+        """Start all brokers that are stopped, and restore the links."""
         assembly = self._world.assembly
-        if assembly is not None:
-            for node_id in sorted(assembly.broker.cluster.stopped_ids):
-                self._start_broker(assembly, node_id)
+        if assembly is None:
+            return
+        for node_id in sorted(assembly.broker.cluster.stopped_ids):
+            self._start_broker(assembly, node_id)
+        if assembly.broker.links is not None:
+            assembly.broker.links.reconnect()
 
     def _start_broker(self, assembly: Assembly, node_id: int) -> None:
         if self._world.assembly is assembly and node_id in assembly.broker.cluster.stopped_ids:
-            self._change(assembly, "brokers started", lambda leadership: leadership.start_broker(node_id))
+            self._change(assembly, "brokers started", assembly.start_broker(node_id))
 
     def _change(
-        self,
-        assembly: Assembly,
-        what: str,
-        work: Callable[[Leadership], Any],
-        on_end: Callable[[], None] | None = None,
+        self, assembly: Assembly, what: str, change: Handler[None], on_end: Callable[[], None] | None = None
     ) -> None:
         world = self._world
 
@@ -120,10 +126,7 @@ class LeaderFaults:
                 raise error
             world.met[f"{what}: refused"] += 1
 
-        def change() -> None:
-            assembly.broker.turns.start(work(Leadership(assembly.broker.cluster)), on_success, on_failure)
-
-        world.run_in_turn(change)
+        world.run_in_turn(lambda: _ignore(assembly.broker.turns.start(change, on_success, on_failure)))
 
     @contextmanager
     def slow_loads(self) -> Iterator[None]:
@@ -146,3 +149,7 @@ class LeaderFaults:
 
         with Replacement(CoordinatorLoader, "_build", build).plant():
             yield
+
+
+def _ignore(_activity: object) -> None:
+    """Ignore an activity, whose end calls back."""

@@ -22,6 +22,8 @@ DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
 FACTORS: Final = {"data": 3, "in": 2, "out": 2}
 """Replication factors with several brokers."""
+IN_SYNC: Final = {"data": "2"}
+"""`min.insync.replicas` by topic, with several brokers."""
 CODECS_OF: Final = {"data": "gzip", "in": "zstd", "out": "lz4"}
 """`compression.type` by topic, in profiles that recompress."""
 KEYED: Final = "keyed"
@@ -115,6 +117,8 @@ def create_topics(assembly: Assembly, profile: Profile) -> None:
         create_internal_topic(cluster, topic)
     for topic, count in TOPICS.items():
         configs = {"compression.type": CODECS_OF[topic]} if profile.recompresses else {}
+        if profile.brokers > 1 and topic in IN_SYNC:
+            configs["min.insync.replicas"] = IN_SYNC[topic]
         create_topic(cluster, topic, count, configs, min(FACTORS[topic], profile.brokers))
     if profile.compacts:
         create_topic(cluster, KEYED, KEYED_PARTITIONS, KEYED_CONFIGS)

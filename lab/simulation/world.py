@@ -108,7 +108,7 @@ class World:
         self._life = 0
         self.clock: VirtualClock
         self._turns: ChargedTurns
-        self.peer: PeerLink
+        self.peers: list[PeerLink]
         self._links: list[Link] = []
         self.processes: list[Process] = []
         self.met: Counter[str] = Counter()
@@ -373,7 +373,7 @@ class World:
         self._life += 1
         if self._life == 1:
             turns.alone(lambda: self._furnish(assembly))
-        self.peer = PeerLink(assembly, self)
+        self.peers = [PeerLink(each, self, number) for number, each in enumerate(assembly.broker.brokers)]
         if self._small_segments:
             cluster = assembly.broker.cluster
             for topic in cluster.topics.values():  # opens the partitions, which are still closed after a clean stop
