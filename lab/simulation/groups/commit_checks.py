@@ -1,16 +1,16 @@
 """Decide whether a group must refuse a commit, by what it knows before the commit. free"""
 
 from lab.simulation.groups.membership import GroupPartition
-from ottla.broker.assembly import Assembly
+from ottla.broker.api.context import Broker
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.consumer.members import ConsumerGroupMember
 from ottla.broker.group.members import Caller
 
 
-def find_commit_problem(assembly: Assembly, caller: Caller, row: CommitRow, is_transactional: bool) -> str | None:
+def find_commit_problem(broker: Broker, caller: Caller, row: CommitRow, is_transactional: bool) -> str | None:
     """Return why a commit must be refused; None if it may be accepted."""
-    metadata = assembly.broker.groups.describe(caller.group_id)[0]
+    metadata = broker.groups.describe(caller.group_id)[0]
     if metadata is None:
         return None
     group = metadata.group
@@ -25,7 +25,7 @@ def find_commit_problem(assembly: Assembly, caller: Caller, row: CommitRow, is_t
         return f"{title}, and is no member" if group.members or caller.generation >= 0 else None
     if caller.generation == member.epoch:
         return None
-    topic = assembly.broker.cluster.topics.get(row.topic)
+    topic = broker.cluster.topics.get(row.topic)
     since = None if topic is None else map_partitions(member).get((topic.topic_id, row.partition))
     is_owner = since is not None and since <= caller.generation < member.epoch
     return None if is_owner else f"{title}, and is {member}"

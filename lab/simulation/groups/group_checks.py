@@ -23,6 +23,7 @@ from lab.simulation.groups.migration_checks import (
     find_forgotten,
     is_owner_of_classic_group,
 )
+from ottla.broker.api.context import Broker
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.classic_group import ClassicGroup
@@ -79,12 +80,16 @@ class GroupChecks:
             if seen.is_classic and seen.look_again().is_empty:
                 self._forget(group_id)
         self._currents.clear()
-        offsets: Any = assembly.broker.groups.offsets
+        for broker in assembly.broker.brokers:
+            self._watch_commits(broker)
+
+    def _watch_commits(self, broker: Broker) -> None:
+        offsets: Any = broker.groups.offsets
         commit = offsets.commit
 
         def commit_and_check(caller: Caller, rows: Sequence[CommitRow], *others: Any, **named: Any) -> Any:
             is_transactional = named.get("producer", others[0] if others else None) is not None
-            refusals = [find_commit_problem(assembly, caller, row, is_transactional) for row in rows]
+            refusals = [find_commit_problem(broker, caller, row, is_transactional) for row in rows]
             errors = commit(caller, rows, *others, **named)
             accepted = [refusal for refusal, error in zip(refusals, errors, strict=True) if error == NO_ERROR]
             self._world.violations.extend(f"foreign-commit: {refusal}" for refusal in accepted if refusal)
@@ -137,8 +142,11 @@ class GroupChecks:
 
     def check(self, assembly: Assembly) -> Iterator[str]:
         """Check the groups that have changed since the last step."""
-        error, groups = assembly.broker.groups.list_groups()
-        if error or assembly.broker.groups._manager._loader._work.under_way:
+        broker = _find_coordinator(assembly)
+        if broker is None:
+            return  # no broker leads their partition
+        error, groups = broker.groups.list_groups()
+        if error or broker.groups._manager._loader._work.under_way:
             return  # they are being loaded, or their timers are being started
         found: set[str] = set()
         for metadata in groups:
@@ -333,7 +341,8 @@ class GroupChecks:
     def _find_group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         """Return a loaded group."""
         assembly = self._world.assembly
-        metadata = None if assembly is None else assembly.broker.groups.describe(group_id)[0]
+        broker = None if assembly is None else _find_coordinator(assembly)
+        metadata = None if broker is None else broker.groups.describe(group_id)[0]
         return None if metadata is None else metadata.group
 
     def _memberships(self) -> Iterator[Membership]:
@@ -363,7 +372,7 @@ class GroupChecks:
                 places, owned = find_places(assembly, member.assignment), membership.owned
                 if not places ^ owned <= self._find_changes(assembly, group) or not membership.epoch:
                     yield f"{title} owns {_show(owned)}, by the broker {_show(places)}"
-        for metadata in assembly.broker.groups.list_groups()[1]:
+        for metadata in assembly.broker.list_groups():
             if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
                 yield from self._check_rest(assembly, metadata.group)
             elif isinstance(metadata.group, ClassicGroup) and metadata.group.members:
@@ -409,9 +418,17 @@ class GroupChecks:
 
     def find_members_left(self, assembly: Assembly) -> Iterator[str]:
         """Yield the members whose session has not ended, although no client has sent heartbeats for long."""
-        for metadata in assembly.broker.groups.list_groups()[1]:
+        for metadata in assembly.broker.list_groups():
             if metadata.group.members:
                 yield f"session: group {metadata.group.group_id} still has {[*metadata.group.members]}"
+
+
+def _find_coordinator(assembly: Assembly) -> Broker | None:
+    """Return the broker that coordinates the groups, all of which are in one partition; None if no broker does."""
+    broker = assembly.broker
+    if not broker.is_divided:
+        return broker
+    return next((each for each in broker.brokers if each.groups._manager.shards), None)
 
 
 def _check_owners(group: ConsumerGroup) -> Iterator[str]:
