@@ -159,11 +159,14 @@ def _progress() -> "Progress":
 
 def _show(done: "Pull", directory: Path, format_name: str) -> None:
     """Print the result. Text leaves out the partitions without new records."""
+    from ottla.audit.checks.words import count
+
     output = output_for(format_name)
     size_bytes = sum(row.size_bytes for row in done.rows)
-    sentence = f"{directory}: {len(done.rows)} partitions, {size_bytes} bytes are new"
+    sentence = f"{directory}: {count(len(done.rows), 'partition')}, {size_bytes} bytes are new"
     if done.mark.has_positions:
-        sentence += f"; {done.positions} committed offsets by OffsetFetch, because __consumer_offsets cannot be read"
+        positions = count(done.positions, "committed offset")
+        sentence += f"; {positions} by OffsetFetch, because __consumer_offsets cannot be read"
     if done.left_out:
         sentence += f"; {len(done.left_out)} left out"
     output.line("result", f"{sentence}.")
