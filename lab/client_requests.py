@@ -11,6 +11,7 @@ from ottla.testkit.in_memory.wire import Request, request
 
 NONE: Final = 0
 OUT_OF_RANGE: Final = 1
+NOT_COORDINATOR: Final = 16
 RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
 FENCED: Final = frozenset((47, 90))
 UNKNOWN_PRODUCER_ID: Final = 59
@@ -146,11 +147,17 @@ def create_partitions(name: str, partition_count: int) -> Request:
 
 @lru_cache(maxsize=1024)
 def fetch(
-    topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20
+    topic: str,
+    index: int,
+    offset: int,
+    committed: bool,
+    max_wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
+    leader_epoch: int = -1,
 ) -> Request:
     row = {
         "partition": index,
-        "current_leader_epoch": -1,
+        "current_leader_epoch": leader_epoch,
         "fetch_offset": offset,
         "log_start_offset": -1,
         "partition_max_bytes": max_bytes,

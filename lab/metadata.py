@@ -54,8 +54,10 @@ def _ignore(activity: object) -> None:
     """Ignore the activity: the events that it waits for resume it."""
 
 
-def create_topic(cluster: Cluster, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}) -> TopicImage:
-    complete(cluster.controller.create_topic(name, partition_count, {**configs}))
+def create_topic(
+    cluster: Cluster, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}, factor: int = 1
+) -> TopicImage:
+    complete(cluster.controller.create_topic(name, partition_count, {**configs}, factor))
     sync(cluster)
     return cluster.topics[name]
 

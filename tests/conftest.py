@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.certificates",
     "tests.chromium",
     "tests.groups",
+    "tests.reruns",
     "tests.frozen_objects",
     "ottla.testkit.pytest_plugin",
 ]

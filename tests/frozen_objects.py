@@ -1,5 +1,7 @@
 """Freezing of pytest's objects of thousands of tests, so that no garbage collection scans a million of them.
 
+No collection runs while the tests are collected: almost everything that is made then stays.
+
 A broker in the process freezes what its start has made and thaws everything when it stops; so do its tests
 (`ottla/broker/collector.py`). After the test these objects are frozen again, so that the next broker pays nothing;
 in a test that stops several brokers, after each stop from the second on. Reference cycles of the test are frozen too;
@@ -26,8 +28,12 @@ class OutOfSight:
             gc.freeze()
         self.thawed = True
 
+    def pytest_collection(self):
+        gc.disable()
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self):
+        gc.enable()
         gc.unfreeze = self.unfreeze  # to count what is frozen takes as long as a collection
         self.freeze()
 
@@ -45,6 +51,7 @@ class OutOfSight:
         self.thawed = False
 
     def pytest_unconfigure(self):
+        gc.enable()
         gc.unfreeze = self._unfreeze
 
 

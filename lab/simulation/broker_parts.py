@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.simulation import promises
+from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.dispatch import Dispatcher
@@ -32,8 +33,9 @@ LATEST_MARKER_MS: Final = 3000.0
 class ReportingDispatcher(Dispatcher):
     """A dispatcher that first reports each request to the world."""
 
-    def __init__(self, assembly: Assembly, world: "World") -> None:
-        super().__init__(assembly.broker, TABLE)
+    def __init__(self, broker: Broker, world: "World") -> None:
+        super().__init__(broker, TABLE)
+        self._served_by = broker
         self._world = world
 
     def start(
@@ -45,19 +47,21 @@ class ReportingDispatcher(Dispatcher):
         reservation: Reservation | None = None,
     ) -> Activity[Any] | None:
         if self._world.assembly is not None:
-            self._world.causes.on_served(self._world.assembly, frame, session.peer)
+            self._world.causes.on_served(self._served_by, frame, session.peer)
         return super().start(frame, session, send, refuse, reservation)
 
 
 class PeerLink:
-    """The link from the coordinator to the leaders of partitions, as if these were other brokers.
+    """The link from a coordinator to the leaders of partitions, as if these were other brokers.
 
     At times leaders refuse markers or their answers are lost. Some markers are lost or arrive again seconds later.
     """
 
-    def __init__(self, assembly: Assembly, world: "World") -> None:
-        sink: Any = assembly.broker.transactions.sink
+    def __init__(self, broker: Broker, world: "World", number: int) -> None:
+        """Create the link of the broker with this number."""
+        sink: Any = broker.transactions.sink
         self._deliver = sink.write_marker
+        self._number = number
         self._world = world
         sink.write_marker = self.write_marker
 
@@ -89,7 +93,7 @@ class PeerLink:
         world.note("late marker", b"")
         world.met["late markers"] += 1
         world.causes.on_delivered(assembly, topic, index, marker)
-        world.run_in_turn(lambda: world.peer.receive(topic, index, marker))
+        world.run_in_turn(lambda: world.peers[self._number].receive(topic, index, marker))
 
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
         """Deliver a marker and ignore its answer."""

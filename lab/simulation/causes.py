@@ -13,8 +13,10 @@ from lab.simulation.groups.membership import Beat
 from lab.simulation.history import Entry, History
 from lab.simulation.process import Attempt, Process
 from lab.simulation.producers import Producer
+from ottla.broker.api.context import Broker
 from ottla.broker.assembly import Assembly
 from ottla.broker.txn.end_txn_rules import V2
+from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.api_keys import ApiKey
@@ -50,7 +52,7 @@ class Causes:
         """Remember a request that a client sends."""
         self._expected[f"{link}:0", correlation_id] = attempt
 
-    def on_served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
+    def on_served(self, broker: Broker, frame: memoryview, peer: str) -> None:
         """Record a request that the broker handles too late: it may hit the sender's next transaction (KAFKA-17754)."""
         attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
         if isinstance(attempt, Beat):
@@ -61,10 +63,13 @@ class Causes:
         if api_key not in _CAUSE_OF or (api_key == ApiKey.PRODUCE and attempt.given_up is None):
             return
         process = attempt.process
-        state = _state_of(assembly, process.transactional_id)
+        is_end = api_key == ApiKey.END_TXN
+        # Another broker than the coordinator refuses EndTxn.
+        shards = broker.transactions.shards() if is_end else broker.transaction_shards()
+        state = _state_of(shards, process.transactional_id)
         if state is None or attempt.producer is None:
             return
-        if api_key == ApiKey.END_TXN and int.from_bytes(frame[2:4], "big") >= wire.V2.end_txn:
+        if is_end and int.from_bytes(frame[2:4], "big") >= wire.V2.end_txn:
             self._find_successor(attempt, state)
         late = attempt.over or attempt.txn != process.txn
         if late and state.status is TransactionStatus.ONGOING and _producer_of(state) == attempt.producer:
@@ -146,8 +151,8 @@ def _producer_of(state: TransactionState) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(state.producer_id, state.producer_epoch)
 
 
-def _state_of(assembly: Assembly, transactional_id: str | None) -> TransactionState | None:
-    for shard in assembly.broker.transactions.shards():
+def _state_of(shards: Iterable[Shard], transactional_id: str | None) -> TransactionState | None:
+    for shard in shards:
         if transactional_id in shard.states:
             return shard.states[transactional_id]
     return None

@@ -8,6 +8,7 @@ from lab.client_requests import FENCED, NOT_A_MEMBER, OUT_OF_RANGE, RETRIABLE, f
 from lab.simulation.process import Lost, Process, Script
 from lab.simulation.producers import Abortable, Producer, ProducerBehaviour, Refused
 from lab.simulation.reading import Visible, visible
+from lab.simulation.routes import NO_EPOCH
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.in_memory import wire
 
@@ -33,7 +34,8 @@ def poll(
     key = f"{place[0]}/{place[1]}"
     op = history.invoke(process.name, "poll", committed=committed, txn=process.txn)
     try:
-        answer = yield from process.call(fetch(*place, offset, committed, max_wait_ms, max_bytes))
+        epoch = NO_EPOCH if process.routes is None else process.routes.epoch_of(place)
+        answer = yield from process.call(fetch(*place, offset, committed, max_wait_ms, max_bytes, epoch))
     except Lost:
         history.info(process.name, "poll", op)
         return None

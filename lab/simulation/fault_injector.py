@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from lab.in_memory.disk_errors import draw_bad_disk
 from lab.simulation import faults
 from lab.simulation.faults import Fault
+from lab.simulation.leader_faults import LeaderFaults
 from ottla.broker.cluster.features import TRANSACTION_FEATURE, FeatureUpdate, UpgradeType, update_problem
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class FaultInjector:
         self.random = random
         self._world = world
         self._help_is_coming = False
+        self.leaders = LeaderFaults(world, random)
 
     def plan(self, active: Iterable[Fault]) -> None:
         """Schedule all faults except kills at port calls, which have a call number and no time."""
@@ -40,6 +42,9 @@ class FaultInjector:
             faults.MARKER: self._spoil_markers,
             faults.DISK: self._break_disk,
             faults.LEVEL: self._change_level,
+            faults.MOVE: self.leaders.move,
+            faults.STOP_BROKER: self.leaders.stop_broker,
+            faults.CUT: self.leaders.cut_link,
         }
         for fault in active:
             if fault.kind in doing:
@@ -51,6 +56,7 @@ class FaultInjector:
         errors = self._world.disk.errors
         self._world.met["disk errors without a complaint"] += errors.failures > 0 and not self._help_is_coming
         errors.mend()
+        self.leaders.end()
 
     def on_error_log(self, message: str) -> None:
         """Handle an error in the broker's log. It is a violation unless the disk fails.

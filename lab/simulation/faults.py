@@ -19,6 +19,9 @@ MARKER: Final = "marker"
 KILL_POWER: Final = "kill-power"
 DISK: Final = "disk"
 LEVEL: Final = "level"
+MOVE: Final = "move"
+STOP_BROKER: Final = "stop-broker"
+CUT: Final = "cut"
 
 RUN_MS: Final = 6000.0
 
@@ -96,6 +99,13 @@ class Profile(NamedTuple):
     """Share of the producers that retry too early, and repeat requests that were answered."""
     takes_back: float = 0.0
     """Share of the lost replies after which a producer aborts and uses the same sequences again in the same epoch."""
+    brokers: int = 1
+    """The number of brokers of the process."""
+    moves: tuple[int, int] = (0, 0)
+    """Partitions that get another leader; half of them have coordinators."""
+    broker_stops: tuple[int, int] = (0, 0)
+    cuts: tuple[int, int] = (0, 0)
+    """Links between two brokers that lose everything for a while."""
     recompresses: bool = False
     """Topics have a `compression.type`, and each call on the bytes of a batch ends in a later turn than it begins in.
     """
@@ -146,6 +156,14 @@ PROFILES: Final = {
                 kill_calls=(0, 2), power=(1, 3), kill_powers=(0, 2), flush_ms=(0.5, 20.0)),
         Profile("consumer-groups-migration", group_consumers=4, migrates=True, copiers=(0, 0), producers=(0, 0),
                 kill_calls=(0, 3), network=NetworkConditions(late=0.4)),
+        Profile("moves", brokers=3, moves=(15, 60), broker_stops=(0, 3), cuts=(0, 3), kills=(0, 0), kill_calls=(0, 0),
+                copiers=(0, 0), members=3, lost_markers=0.25, markers=(0, 3), network=NetworkConditions(late=0.5)),
+        Profile("moves-crash", brokers=3, moves=(15, 60), broker_stops=(0, 3), cuts=(0, 3), kills=(0, 1),
+                kill_calls=(1, 4), power=(0, 1), kill_powers=(0, 1), copiers=(0, 0), members=2, flush_ms=(0.5, 60.0),
+                patience_ms=400.0),
+        Profile("moves-groups", brokers=3, moves=(15, 60), broker_stops=(0, 3), cuts=(0, 3), group_consumers=3,
+                copiers=(0, 0), producers=(0, 1), kills=(0, 1), kill_calls=(0, 2), power=(0, 1), flush_ms=(0.5, 20.0),
+                network=NetworkConditions(late=0.4)),
         Profile("calm", network=NetworkConditions(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0),
                 stops=(0, 1), stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )
@@ -197,4 +215,7 @@ def draw_faults(random: Random, profile: Profile) -> list[Fault]:
         *some(KILL_POWER, profile.kill_powers, RUN_MS, 800),
         *some(DISK, profile.disk_errors, RUN_MS, 1000),
         *some(LEVEL, profile.level_changes, RUN_MS, 2.9),
+        *some(MOVE, profile.moves, RUN_MS, 1000),
+        *some(STOP_BROKER, profile.broker_stops, RUN_MS, 1200),
+        *some(CUT, profile.cuts, RUN_MS, 800),
     ]

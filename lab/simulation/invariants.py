@@ -103,7 +103,7 @@ class Invariants:
                 yield from _check_ends(partition, self._ends.get(name), now)
                 self._ends[name] = now
         oldest_ms = assembly.broker.clock.now_ms() - assembly.config.transactional_id_expiration_ms
-        for shard in assembly.broker.transactions.shards():
+        for shard in assembly.broker.transaction_shards():
             states = shard.states
             if not isinstance(states, Watched):
                 states = shard.states = Watched(states)
@@ -140,12 +140,12 @@ class Invariants:
                     f"hanging-txn: {partition.name} has the last stable offset {partition.last_stable_offset} "
                     f"and the end {partition.log_end_offset}"
                 )
-        for shard in assembly.broker.transactions.shards():
+        for shard in assembly.broker.transaction_shards():
             for transactional_id, state in shard.states.items():
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state.status not in RESTING or transient.pending is not None:
                     yield f"stuck: {transactional_id} stays in {state.status.name}, pending {transient.pending}"
-        if assembly.broker.transactions.loading or assembly.broker.groups.list_groups()[0]:
+        if any(each.transactions.loading or each.groups.list_groups()[0] for each in assembly.broker.brokers):
             yield "stuck: a coordinator is still loading its logs"
         if not assembly.broker.long_work.is_idle:
             yield "stuck: work on batches still holds memory"

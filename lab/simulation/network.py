@@ -91,8 +91,10 @@ class Transport:
 class Link:
     """A connection between a client and one life of the broker."""
 
-    def __init__(self, host: Host, peer: Peer, connection: Connection, name: str) -> None:
+    def __init__(self, host: Host, peer: Peer, connection: Connection, name: str, broker: int = 0) -> None:
         self.name = name
+        self.broker = broker
+        """The number of the broker at its other end."""
         self.reading = True
         self.open_to_client = True
         self.open_to_broker = True

@@ -5,8 +5,11 @@ from types import ModuleType
 from typing import Any, Final
 
 from lab.planting import Plant, Replacement
-from lab.simulation import bugs, group_bugs
+from lab.simulation import bugs, group_bugs, move_bugs
 from ottla.broker.api import durability, produce
+from ottla.broker.api.context import Broker
+from ottla.broker.coordinator.loader import CoordinatorLoader
+from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.group import log as group_log
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.consumer import classic_members, decisions, members, migration
@@ -298,6 +301,46 @@ PLANTS: Final[dict[str, Plant]] = {
         TopicRegexResolver,
         "newest_topics",
         group_bugs.see_no_new_topics,
+    ),
+    # --- several brokers
+    "coordinator-does-not-resign": _plant(
+        "A broker goes on as the coordinator of a partition that another broker leads.",
+        CoordinatorRuntime,
+        "resign",
+        move_bugs.stay,
+    ),
+    "applied-after-move": _plant(
+        "The former coordinator applies records that are durable after the move.",
+        CoordinatorRuntime,
+        "write_durable",
+        move_bugs.apply_after_resigning,
+    ),
+    "undurable-loaded": _plant(
+        "The next coordinator loads, and acts on, records that are not durable yet.",
+        CoordinatorLoader,
+        "_build",
+        move_bugs.load_at_once,
+    ),
+    "stale-load-kept": _plant(
+        "A coordinator keeps what it was loading when the partition moved.",
+        CoordinatorLoader,
+        "drop",
+        move_bugs.keep_load,
+    ),
+    "leader-unchecked": _plant(
+        "Produce does not check again, in the step of the append, that its broker leads the partition.",
+        Broker,
+        "leads",
+        move_bugs.lead_every_partition,
+    ),
+    "fetches-stay-parked": _plant(
+        "A new leader does not wake the fetches that wait.", Partition, "lead", move_bugs.lead_and_wake_no_fetch
+    ),
+    "former-marker-accepted": _plant(
+        "A partition accepts the late marker of a former coordinator.",
+        ProducerStateManager,
+        "check_marker",
+        move_bugs.accept_former_coordinator,
     ),
 }
 """Every plant by its name."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lab.client_requests import FENCED, NONE, RETRIABLE, UNKNOWN_PRODUCER_ID, write_txn_marker
+from lab.client_requests import FENCED, NONE, NOT_COORDINATOR, RETRIABLE, UNKNOWN_PRODUCER_ID, write_txn_marker
 from lab.simulation import promises
 from lab.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
 from lab.simulation.setting import KEYED, KEYS
@@ -307,6 +307,7 @@ class Producer(Process):
             error = answer.error_code
             if error not in RETRIABLE:
                 break
+            lost = lost or error == NOT_COORDINATOR  # the next coordinator may have the decision
             yield from self.back_off()
         attempt.over = True
         self.begun = False
@@ -359,12 +360,6 @@ class Producer(Process):
     def maybe_pause(self) -> Script:
         if self.random.random() < self.behaviour.pause:
             yield from self.sleep(self.random.random() * self.behaviour.pause_ms)
-
-    def turn_away(self) -> None:
-        """Continue on a new connection and leave the old one open, as if they led to two brokers."""
-        self._link = None
-        self._outstanding.clear()
-        self._replies.clear()
 
     def back_off(self) -> Script:
         yield from self.sleep(BACKOFF_MS * (0.5 + self.random.random()))

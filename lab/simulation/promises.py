@@ -97,5 +97,5 @@ def _state_of(world: "World", transactional_id: str) -> TransactionState | None:
 
 def _states(world: "World") -> Iterator[tuple[str, TransactionState]]:
     if world.assembly is not None:
-        for shard in world.assembly.broker.transactions.shards():
+        for shard in world.assembly.broker.transaction_shards():
             yield from shard.states.items()

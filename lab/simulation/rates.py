@@ -74,6 +74,13 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "downgrade-without-rebalance": ("consumer-groups-migration", None),
     "past-generation-accepted": ("consumer-groups-migration", None),
     "matches-kept": ("consumer-groups-migration", None),
+    "coordinator-does-not-resign": ("moves", None),
+    "applied-after-move": ("moves-crash", None),
+    "undurable-loaded": ("moves-crash", None),
+    "stale-load-kept": ("moves-crash", None),
+    "leader-unchecked": ("moves-crash", None),
+    "fetches-stay-parked": ("moves", None),
+    "former-marker-accepted": ("moves", 1),
 }
 """The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
 

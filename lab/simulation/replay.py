@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lab.simulation.uncompacted_copies import UncompactedCopies
+from ottla.broker.api.context import Broker
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.shard import GroupMetadata, GroupStore
-from ottla.broker.log.log_loader import replay
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.log.replay import replay
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.values import TransactionState
@@ -51,15 +52,15 @@ def differences(
             yield from _producer_differences(partition)
         else:
             yield from _unforgotten_differences(partition, broker.clock.now_ms() - expiration_ms)
-        if partition.topic == CONSUMER_OFFSETS_TOPIC:
+        if partition.topic == CONSUMER_OFFSETS_TOPIC and _has_coordinator(broker, partition.index):
             store = GroupStore()
             for header, batch in partition.scan(0):
                 store.replay(header, batch)
             groups |= store.groups
     yield from _transaction_differences(assembly)
-    if broker.groups.list_groups()[0]:
+    if any(each.groups.list_groups()[0] for each in broker.brokers):
         return  # the groups are still being loaded
-    live = {metadata.group.group_id: metadata for metadata in broker.groups.list_groups()[1]}
+    live = {metadata.group.group_id: metadata for metadata in broker.list_groups()}
     for group_id in sorted(live.keys() | groups.keys()):
         left, right = live.get(group_id), groups.get(group_id)
         # A group whose members do not have their assignments yet is in no log.
@@ -68,6 +69,11 @@ def differences(
         if found != replayed:
             yield f"group {group_id} holds {found}, its log {replayed}"
         yield from _group_differences(group_id, left, right)
+
+
+def _has_coordinator(broker: Broker, index: int) -> bool:
+    """Return whether groups of this partition are served: the only broker that may lead it may be stopped."""
+    return not broker.is_divided or any(index in each.groups._manager.shards for each in broker.brokers)
 
 
 def _group_differences(group_id: str, live: GroupMetadata | None, replayed: GroupMetadata | None) -> Iterator[str]:
@@ -165,7 +171,7 @@ def _difference(live: ProducerStateEntry | None, rebuilt: ProducerStateEntry) ->
 
 
 def _transaction_differences(assembly: Assembly) -> Iterator[str]:
-    for shard in assembly.broker.transactions.shards():
+    for shard in assembly.broker.transaction_shards():
         states: dict[str, TransactionState] = {}
         for header, batch in shard.log.scan(0):
             for transactional_id, state in read_changes(header, batch, "replay"):

@@ -20,6 +20,10 @@ from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_TIMESTAMP
 
 DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
+FACTORS: Final = {"data": 3, "in": 2, "out": 2}
+"""Replication factors with several brokers."""
+IN_SYNC: Final = {"data": "2"}
+"""`min.insync.replicas` by topic, with several brokers."""
 CODECS_OF: Final = {"data": "gzip", "in": "zstd", "out": "lz4"}
 """`compression.type` by topic, in profiles that recompress."""
 KEYED: Final = "keyed"
@@ -79,6 +83,8 @@ def config_of(level: int, profile: Profile) -> Config:
             group_consumer_heartbeat_interval_ms=100,
             group_consumer_assignment_interval_ms=120,
         )
+    if profile.brokers > 1:
+        config = replace(config, transaction_state_log_num_partitions=3)
     if not profile.verification:
         return replace(config, transaction_partition_verification_enable=False)
     return config
@@ -110,7 +116,10 @@ def create_topics(assembly: Assembly, profile: Profile) -> None:
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
         create_internal_topic(cluster, topic)
     for topic, count in TOPICS.items():
-        create_topic(cluster, topic, count, {"compression.type": CODECS_OF[topic]} if profile.recompresses else {})
+        configs = {"compression.type": CODECS_OF[topic]} if profile.recompresses else {}
+        if profile.brokers > 1 and topic in IN_SYNC:
+            configs["min.insync.replicas"] = IN_SYNC[topic]
+        create_topic(cluster, topic, count, configs, min(FACTORS[topic], profile.brokers))
     if profile.compacts:
         create_topic(cluster, KEYED, KEYED_PARTITIONS, KEYED_CONFIGS)
     for topic, count in GROUP_TOPICS.items() if profile.group_consumers else ():

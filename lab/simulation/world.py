@@ -27,6 +27,7 @@ from lab.simulation.greedy import OWN
 from lab.simulation.groups.group_checks import GroupChecks
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
+from lab.simulation.move_checks import MoveChecks
 from lab.simulation.network import CALM, Link
 from lab.simulation.process import Process
 from lab.simulation.producers import ProducerBehaviour
@@ -105,9 +106,9 @@ class World:
         self.only_clients = clients
         self._most_steps = steps
         self._life = 0
-        self._clock: VirtualClock
+        self.clock: VirtualClock
         self._turns: ChargedTurns
-        self.peer: PeerLink
+        self.peers: list[PeerLink]
         self._links: list[Link] = []
         self.processes: list[Process] = []
         self.met: Counter[str] = Counter()
@@ -127,6 +128,7 @@ class World:
         self.generations = Generations(lambda: self.level, self._draws, self.profile)
         self.causes = Causes(self.history, self.processes)
         self.faults = FaultInjector(self, Random(self._later.getrandbits(64)))
+        self.moves = MoveChecks(self) if self.profile.brokers > 1 else None
 
     # --- the run
 
@@ -137,6 +139,13 @@ class World:
 
     def run(self) -> None:
         """Run the seed and collect the failures in `violations`."""
+        if self.moves is None:
+            self._run()
+            return
+        with self.moves.watch(), self.faults.leaders.slow_loads():
+            self._run()
+
+    def _run(self) -> None:
         handler = ErrorLog(self.faults.on_error_log)
         logger = logging.getLogger("ottla")
         logger.addHandler(handler)
@@ -176,6 +185,8 @@ class World:
                 self.violations.extend(self._invariants.check(self.assembly))
                 if self.groups is not None:
                     self.violations.extend(self.groups.check(self.assembly))
+                if self.moves is not None:
+                    self.violations.extend(self.moves.check(self.assembly))
                 if self.uncompacted is not None:
                     self.uncompacted.follow(self.assembly)
 
@@ -248,6 +259,8 @@ class World:
     def _check_end(self) -> None:
         if self.assembly is not None and not self.violations:
             self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
+            if self.moves is not None:
+                self.violations.extend(self.moves.check_image(self.assembly))
             if self.uncompacted is not None:
                 self.violations.extend(self.uncompacted.judge_all(self._scan()))
 
@@ -294,15 +307,20 @@ class World:
         """Names of the clients of this run."""
         return [process.name for process in self.processes]
 
-    def connect(self, process: Process, name: str) -> Link | None:
-        """Return a new connection, or None while the broker is down."""
-        if self.assembly is None:
+    def connect(self, process: Process, name: str, broker: int = 0) -> Link | None:
+        """Return a new connection to a broker, or None while it is down."""
+        if self.assembly is None or self.first_id + broker in self.assembly.broker.cluster.stopped_ids:
             return None
-        link = Link(self, process, self.assembly.accept(), name)
+        link = Link(self, process, self.assembly.accept(broker=broker), name, broker)
         self._links.append(link)
         return link
 
     # --- for the parts of the world
+
+    @property
+    def first_id(self) -> int:
+        """The id of the first broker."""
+        return self._config.node_id
 
     def start_of(self, place: TopicPartition) -> int:
         """Return the log start offset of a partition; 0 while the broker is down."""
@@ -337,15 +355,16 @@ class World:
         clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guard)
         turns = ChargedTurns(clock.next_turn, self._bug, self._on_exceeded)
         clock.enter = turns.event
-        self._clock, self._turns = clock, turns
+        self.clock, self._turns = clock, turns
         self.disk.failed_syncs = 0
         try:
             workers = CountedWorkers(self._defer, clock, self.met) if self.profile.recompresses else None
-            assembly = Assembly(self._config, clock, self.disk, turns, workers=workers)
+            count = self.profile.brokers
+            assembly = Assembly(self._config, clock, self.disk, turns, workers=workers, broker_count=count)
         except (LogDirectoryError, OSError) as error:
             self.faults.cannot_start(error)
             return
-        assembly.dispatchers = [ReportingDispatcher(assembly, self)]
+        assembly.dispatchers = [ReportingDispatcher(each, self) for each in assembly.broker.brokers]
         if self.seed % 2:
             assembly.broker.watch()  # the event history must change nothing
         if self.profile.expires:
@@ -354,7 +373,7 @@ class World:
         self._life += 1
         if self._life == 1:
             turns.alone(lambda: self._furnish(assembly))
-        self.peer = PeerLink(assembly, self)
+        self.peers = [PeerLink(each, self, number) for number, each in enumerate(assembly.broker.brokers)]
         if self._small_segments:
             cluster = assembly.broker.cluster
             for topic in cluster.topics.values():  # opens the partitions, which are still closed after a clean stop
@@ -370,6 +389,8 @@ class World:
             self.uncompacted.began_life(assembly)
         if self.groups is not None:
             self.groups.began_life(assembly)
+        if self.moves is not None:
+            self.moves.began_life()
         self.assembly = assembly
         self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
         self.note(f"life {self._life}", b"")
@@ -386,11 +407,11 @@ class World:
         self.kills += 1
         if self.assembly is not None and any(
             state.status in PREPARED
-            for shard in self.assembly.broker.transactions.shards()
+            for shard in self.assembly.broker.transaction_shards()
             for state in shard.states.values()
         ):
             self.kills_while_prepared += 1
-        self._clock.alive = False
+        self.clock.alive = False
         self.assembly = None
         for link in self._links:
             link.on_broker_death()
@@ -448,6 +469,12 @@ class World:
             at = int(self._kill_calls.pop(0).at)
             if at > self.ports.count:
                 self.ports.kill_at = at
+
+    def end_connections(self, broker: int) -> None:
+        """Close all connections of a broker, which stops."""
+        for link in self._links:
+            if link.broker == broker:
+                link.closed_by_broker()
 
     def alive_links(self) -> list[Link]:
         self._links = [link for link in self._links if link.open_to_client or link.open_to_broker]

@@ -62,11 +62,11 @@ def judge(
     partitions: list[PartitionAudit] = []
     idle = []
     ends = ReadEnds(request, listed, facts, known)
-    arrived_ms = request.now_ms - hanging.SETTLED_MS
+    arrived_ms = min(request.now_ms - hanging.SETTLED_MS, request.decided_until_ms)
 
     def settled_ms(one: "Listed") -> int:
         """Return a time in ms: a missing marker proves nothing about later transactions. NEVER: no limit."""
-        return arrived_ms if one.log.path in changed else NEVER
+        return arrived_ms if one.log.path in changed else request.decided_until_ms
 
     sure = {
         index: _there(request, one, facts[index], min(ends.until_ms(index), settled_ms(one)))
@@ -134,7 +134,8 @@ def name_directories(findings: Sequence[Finding], directory: str) -> list[Findin
 
 
 def _names(partitions: Sequence[PartitionAudit], known: History) -> dict[int, str]:
-    producers = {int(one) for part in partitions for one in np.unique(part.recent[:, events.ENDED_PRODUCER_ID])}
+    recent = [part.recent[:, events.ENDED_PRODUCER_ID] for part in partitions if len(part.recent)]
+    producers = np.unique(np.concatenate(recent)).tolist() if recent else []
     named = ((one, known.name_of(one)) for one in producers)
     return {one: name for one, name in named if name is not None}
 
@@ -274,7 +275,10 @@ class _Partition:
             # The audit began earlier: what began since then is not in the future.
             now_ms = max(self._request.now_ms, self.present.now_ms)
             return hanging.judge_present(self._place, one, self._known, undone, now_ms, elsewhere, answered)
-        return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere, self._settled_ms)
+        now_ms = self._request.now_ms
+        if self._request.decided_until_ms != NEVER:  # of a copy, whose partition may have been copied later
+            now_ms = max(now_ms, one.start_ms)
+        return hanging.judge(self._place, one, self._known, undone, now_ms, elsewhere, self._settled_ms)
 
     def _known_from_offset(self) -> int:
         cleaned_below = self._one.cleaned_below
@@ -294,6 +298,8 @@ class _Partition:
         for check, messages in _OF_ANOMALIES.items():
             self.findings += make_findings(check, messages, place, folder, every, left_out, self._known)
         self.findings += reused.count_findings(place, every, left_out)
+        if not len(every):
+            return
         # The finding on the decision without marker covers this.
         others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]
         self.findings += make_findings("torn", across.MESSAGES, place, folder, others, left_out, self._known)

@@ -16,6 +16,7 @@ from ottla.audit.copy_tasks import find_copies
 from ottla.audit.listed import Listed
 from ottla.audit.merge import judge
 from ottla.audit.output_tables import clear
+from ottla.audit.pulled import at_time_of_copy
 from ottla.audit.rematching import match_again
 from ottla.audit.replica_tasks import ComparedReplicas, compare_replicas
 from ottla.audit.request import Request, changed_since, compacted_meanwhile, list_everything
@@ -60,6 +61,7 @@ def audit_listing(runner: Runner, request: Request, listed: Sequence[Listed]) ->
 
 
 def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
+    request = at_time_of_copy(request, listed)
     logs = [one.log for one in listed]
     chosen = _choose(request, listed)
     copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
@@ -190,12 +192,19 @@ def _audit_open(runner: Runner, request: Request, listed: Sequence[Listed], chos
     present = _ask_present(request, listed, chosen)
     assert present is not None
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
-    facts, by_place = {}, present.by_place
+    facts: dict[int, Sequence[tasks.RangeFacts]] = {}
+    by_place = present.by_place
+    idle: tasks.RangeFacts | None = None  # the facts of all partitions without open transactions
     for index in chosen:
         one = listed[index]
         (part,) = cut_partition(index, one.log, 1)
         opened = by_place.get((one.log.topic, one.log.partition), ())
-        facts[index] = [tasks.facts_of_open(Work(part, settings, one.log, ANYWHERE), opened, one.log.least_end)]
+        if idle is None or opened:
+            of_one = tasks.facts_of_open(Work(part, settings, one.log, ANYWHERE), opened, one.log.least_end)
+            idle = idle if opened else of_one
+        else:
+            of_one = idle._replace(next_offset=one.log.least_end)
+        facts[index] = [of_one]
     nothing = history.merge([], {}, {})
     covered = {index: listed[index] for index in chosen}
     compared = _compare_replicas(runner, request, listed, chosen, {})

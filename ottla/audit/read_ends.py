@@ -45,7 +45,8 @@ class ReadEnds:
             if len(times):
                 self._newest[directory] = max(self._newest.get(directory, -1), int(times.max()))
         coordinators = [self._newest.get(directory, -1) for directory in known.directories.values()]
-        self._decided_until = min(coordinators, default=NEVER) if self._several else NEVER
+        decided_until_ms = min(coordinators, default=NEVER) if self._several else NEVER
+        self._decided_until = min(decided_until_ms, request.decided_until_ms)
         self._longest: dict[str, int] = {}
         for index, one in listed.items():
             other = self._longest.get(one.log.name)

@@ -135,7 +135,7 @@ class Comparison:
         self._block = _LEAST_BLOCK
         self._differing: dict[tuple[int, int], Span] = {}
         self._damaged: dict[tuple[int, int], Span] = {}
-        self._lost: dict[tuple[int, int], Span] = {}
+        self._lost: dict[int, dict[tuple[int, int], Span]] = {}
 
     def run(self) -> Compared:
         """Compare up to the highest high watermark: no copy proves anything about later records."""
@@ -234,13 +234,15 @@ class Comparison:
 
     def _note_lost(self, holder: int, loser: int, rows: Longs, epoch: int, kept: int = 0) -> None:
         """Note batches that a copy still has and another one lost. Batches that were noted before are left out."""
-        noted = self._lost.get((holder, loser))
-        if noted is not None:
-            rows = rows[rows[:, headers.BASE_OFFSET] > noted.last]
-        if len(rows):
-            new = _span_of(rows, (int(rows[0, headers.LEADER_EPOCH]), epoch))
-            new = new._replace(records=new.records - kept, places=(self._cursors[holder].place_of(rows[0]), NO_PLACE))
-            _extend(self._lost, (holder, loser), new)
+        pair = holder, loser
+        noted = max((spans[pair].last for spans in self._lost.values() if pair in spans), default=-1)
+        rows = rows[rows[:, headers.BASE_OFFSET] > noted]
+        elections = self._elections(loser, rows[:, headers.LEADER_EPOCH])
+        for election in np.unique(elections).tolist():
+            own = rows[elections == election]
+            new = _span_of(own, (int(own[0, headers.LEADER_EPOCH]), epoch if election < 0 else election))
+            new = new._replace(records=new.records - kept, places=(self._cursors[holder].place_of(own[0]), NO_PLACE))
+            _extend(self._lost.setdefault(election, {}), pair, new)
 
     def _note_differing(
         self, one: int, other: int, offsets: Sequence[int], epochs: tuple[int, int], reason: str
@@ -257,6 +259,14 @@ class Comparison:
             counts = (0, len(offsets)) if is_control else (len(offsets), 0)
             new = Span(offsets[0], offsets[-1], *counts, epochs, places, reason)
             _extend(self._differing, (one, other), new)
+
+    def _elections(self, loser: int, epochs: Longs) -> Longs:
+        """Return the first epoch of a copy after each of these, whose leader lacked their records; -1 if unknown."""
+        known = np.array([epoch for epoch, _ in self._copies[loser].epochs], dtype=np.int64)
+        if not len(known):
+            return np.full(len(epochs), -1, dtype=np.int64)
+        found: Longs = known[np.minimum(np.searchsorted(known, epochs, side="right"), len(known) - 1)]
+        return found
 
     def _epochs_at(self, index: int, offsets: Longs) -> Longs:
         """Return the leader epoch that a copy's checkpoint, or else its batch before, has at each offset; -1: none."""

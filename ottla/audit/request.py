@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.audit.checks import copies
 from ottla.audit.checks.copies import Pair
 from ottla.audit.checks.finding import CHECKS
+from ottla.audit.checks.history import NEVER
 from ottla.audit.listed import Listed
 from ottla.audit.outputs import Tables
 from ottla.audit.selection import (
@@ -50,7 +51,8 @@ class Request(NamedTuple):
     `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
     text. `since_ms`: older segments are left out if a snapshot allows it. `output`: the folder of the tables; tasks
     write the table of transactions. `copies`: pairs of topics, one of which has each record of the other.
-    `address`: the cluster whose brokers are asked, instead of directories. `carry`: what an earlier audit carried.
+    `address`: the cluster whose brokers are asked, instead of directories. `decided_until_ms`: the directories have all
+    decisions and markers up to this time; NEVER if they have all. `carry`: what an earlier audit carried.
     """
 
     directories: tuple[str, ...]
@@ -66,6 +68,7 @@ class Request(NamedTuple):
     output: Tables | None = None
     copies: tuple[Pair, ...] = ()
     address: "KafkaAddress | None" = None
+    decided_until_ms: int = NEVER
     carry: "Carry | None" = None
 
     @property

@@ -31,7 +31,7 @@ from ottla.scan.log_directory import SEGMENT, describe_below, describe_refusal, 
 from ottla.wire import is_kafka_address
 
 if TYPE_CHECKING:
-    from ottla.scan.windows import OffsetWindow
+    from ottla.scan.cluster.offset_window import OffsetWindow
 
 COORDINATORS = "__transaction_state"
 

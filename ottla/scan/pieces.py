@@ -7,7 +7,8 @@ from ottla.scan.chunks import Chunk, SegmentPiece, SegmentReader
 from ottla.scan.damage_log import DamageLog
 
 if TYPE_CHECKING:
-    from ottla.scan.windows import OffsetWindow, WindowReader
+    from ottla.scan.cluster.offset_window import OffsetWindow
+    from ottla.scan.windows import WindowReader
 
 Piece: TypeAlias = "SegmentPiece | OffsetWindow"
 

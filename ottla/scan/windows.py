@@ -6,8 +6,7 @@ damage. Reading continues at the next sound batch of the answer, else at an offs
 
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
-from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -15,63 +14,15 @@ from ottla.protocol.batch import ABORT
 from ottla.protocol.batch_header import HEADER_SIZE, crc_is_valid, least_size, read_header, read_legacy_header
 from ottla.scan import headers
 from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, first_bad_crc
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import Walked, walk_messages
-from ottla.wire.address import KafkaAddress
-from ottla.wire.partition_stream import ANY_REPLICA, PartitionStream, RecordsUnreadable, open_stream
+from ottla.wire.partition_stream import PartitionStream, RecordsUnreadable, open_stream
 
 # After all offsets and all positions of an answer.
 _FAR: Final = 2**62
 _NO_ROOM: Final = 2**31
-
-
-class OffsetWindow(NamedTuple):
-    """The records of a partition of a cluster with offsets in [first_offset, end_offset).
-
-    `topic_id`: zeros from brokers without topic ids. `size_bytes`: an estimate, 0 if unknown. `stable_offset`: all
-    transactions that began below it had ended when the partition was listed. `is_committed`: the window ends there or
-    below, and its chunks have the aborted transactions. `is_continued`: the batch that has the first offset belongs to
-    another window if it begins below. `replica`: the broker to read from, -1 for any.
-    """
-
-    cluster: KafkaAddress
-    topic: str
-    topic_id: bytes
-    partition: int
-    first_offset: int
-    end_offset: int
-    size_bytes: int = 0
-    stable_offset: int = 0
-    is_committed: bool = False
-    is_continued: bool = False
-    replica: int = ANY_REPLICA
-
-    @property
-    def path(self) -> str:
-        return f"{self.cluster}/{self.topic}-{self.partition}"
-
-    @property
-    def segment(self) -> None:
-        """No base offset of a segment: brokers do not show their files."""
-
-    @property
-    def base_offset(self) -> int:
-        return self.first_offset
-
-    def narrow(self, first_offset: int, end_offset: int) -> "OffsetWindow":
-        """Return the part of the window with these offsets, which may be empty."""
-        first, end = max(self.first_offset, first_offset), min(self.end_offset, end_offset)
-        size = self.size_bytes * max(end - first, 0) // max(self.end_offset - self.first_offset, 1)
-        return self._replace(first_offset=first, end_offset=end, size_bytes=size)
-
-    def cut(self, target_bytes: int) -> "list[OffsetWindow]":
-        """Return windows of about `target_bytes`, if batches have about equal sizes; none if there are no offsets."""
-        first, end = self.first_offset, self.end_offset
-        count = min(max(round(self.size_bytes / target_bytes), 1), max(end - first, 0))
-        edges = [first + (end - first) * number // count for number in range(count)] + [end]
-        windows = [self.narrow(*edge) for edge in pairwise(edges)]
-        return [one._replace(is_continued=number > 0) for number, one in enumerate(windows)]
 
 
 class WindowReader:

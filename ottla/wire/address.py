@@ -94,6 +94,11 @@ class SharedConnections:
         self.rate = ByteRate(address.max_bytes_per_second)
         self.fetch_bytes = fetch_bytes(address.max_bytes_per_second)
 
+    def keep(self, topology: Topology) -> None:
+        """Keep the leaders of all topics of an answer, so that no stream asks for them."""
+        with self._lock:
+            self._topologies.update(dict.fromkeys(topology.topics, topology))
+
     @contextmanager
     def borrow(self) -> Iterator[Cluster]:
         """Yield a cluster that no other reader uses. Its connections stay open, except after an error."""

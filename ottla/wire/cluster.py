@@ -1,5 +1,6 @@
 """Requests of `ottla txn` to a Kafka cluster. shell"""
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,6 +67,8 @@ class Topology(NamedTuple):
     cluster_id: str = ""
     rights: Mapping[str, frozenset[int]] = {}
     """The operations (`AclOperation`) that this user has on each topic, as far as brokers answer that (KIP-430)."""
+    asked_at_s: float = -math.inf
+    """The monotonic time before the request."""
 
     def merge(self, other: "Topology") -> "Topology":
         """Return this answer with the topics of another one."""
@@ -99,15 +102,9 @@ class Cluster(Brokers):
         """Return the brokers, and these topics or all, from the first bootstrap address that answers."""
         request = codec.request_class(ApiKey.METADATA)
         rows = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
-        return _topology(
-            self.ask_any(
-                request(
-                    topics=rows,
-                    allow_auto_topic_creation=False,
-                    include_topic_authorized_operations=with_rights,
-                )
-            )
-        )
+        message = request(topics=rows, allow_auto_topic_creation=False, include_topic_authorized_operations=with_rights)
+        asked_at_s = time.monotonic()
+        return _topology(self.ask_any(message))._replace(asked_at_s=asked_at_s)
 
     def open_transactions(
         self, places: Sequence[TopicPartition], on_answers: Callable[[int], None] = lambda count: None

@@ -33,6 +33,9 @@ RETRY_S: Final = 0.1
 REPLICA_S: Final = 300.0
 """Time after which the leader is asked again: the default of `metadata.max.age.ms`, as in a Java consumer."""
 
+NEW_S: Final = 1.0
+"""Age up to which an answer proves that a topic is still the same one, for brokers that read topics by name."""
+
 ANY_REPLICA: Final = -1
 
 _GONE: Final = frozenset(
@@ -241,14 +244,15 @@ class PartitionStream:
     def _suffices(self, topology: Topology) -> bool:
         """Return whether a topology has a leader, and this broker would notice that the topic was created again.
 
-        A broker that takes the name of a topic instead of its id does not.
+        A broker that takes the name of a topic instead of its id does not, so it must have been asked just now.
         """
         place = topology.topics.get(self._topic, {}).get(self._partition)
         leader = topology.brokers.get(place.leader) if place is not None else None
         if leader is None or topology.topic_ids.get(self._topic) != self._topic_id:
             return False
         with self._cluster.connect(leader) as connection:
-            return self._version(connection) > wire.NAMED_VERSION
+            has_id = self._version(connection) > wire.NAMED_VERSION
+        return has_id or time.monotonic() - topology.asked_at_s < NEW_S
 
     def _explain(self, answer: Fetched, offset: int) -> str:
         """Return the reason to ask again after an answer without records.

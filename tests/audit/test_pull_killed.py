@@ -11,7 +11,7 @@ from ottla.cli.pull.directory import Progress, Pull, open_directory
 from ottla.cli.pull.source import Request, list_source
 from ottla.protocol.checkpoints import CLEAN_SHUTDOWN
 from ottla.wire.address import connections_to, parse_kafka_address
-from tests.audit.test_pull import logs_of, serving
+from tests.audit.test_pull import logs_of, recover, serving
 
 SEGMENT_BYTES = 700
 KILLS = 12
@@ -105,5 +105,5 @@ def test_a_pull_continues_after_a_kill_at_any_write(case, tmp_path):
                     assert not (copy / CLEAN_SHUTDOWN).exists()
             assert kills > 0
             pull(broker, copy, RealDisk())
-            assert logs_of(copy) == expected
+            assert logs_of(copy) == expected == recover(copy)
             assert (copy / CLEAN_SHUTDOWN).exists()

@@ -7,11 +7,15 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.broker.ports.disk import RealDisk, RealFile
-from ottla.cli.pull.partition import Calls, PartitionCopy, Refused, make_directory
+from ottla.cli.pull.partition import Calls, PartitionCopy, make_directory
+from ottla.cli.pull.segment_writer import Refused
+from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import seal
 from ottla.protocol.errors import ErrorCode
-from ottla.scan.windows import OffsetWindow
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.wire import partition_stream
 from ottla.wire.address import KafkaAddress
+from tests.audit.test_pull import logs_of, recover
 from tests.scan.fetch_stub import TOPIC, TOPIC_ID, FetchStub
 from tests.scan.test_windows import END, RECORDS_OF_A_BATCH, batches_of, serve
 
@@ -44,6 +48,7 @@ def copy(
     disk=None,
     segment_bytes=4000,
     has_new_leader=False,
+    on_start=None,
 ):
     """Copy a window. Return the result, and the log starts that moved and the damage that was passed."""
     address = KafkaAddress((("127.0.0.1", stub.port),), timeout_s=2.0)
@@ -51,7 +56,7 @@ def copy(
     calls = Calls(
         find_start=find_start,
         find_epoch_end=lambda epoch: epoch_end,
-        on_start=moved.append,
+        on_start=on_start or moved.append,
         on_damage=moved.extend,
         on_bytes=lambda size_bytes: None,
     )
@@ -104,6 +109,30 @@ def test_records_that_are_deleted_while_they_are_read_move_the_log_start(folder)
         copied, moved = copy(stub, folder, find_start=lambda: 90)
     assert (copied.start, copied.end, moved) == (90, END, [90])
     assert content_of(folder).endswith(b"".join(batch for base, batch in rows.items() if base >= 90))
+
+
+class Killed(BaseException):
+    """The process died."""
+
+
+def test_older_segments_stay_if_a_run_dies_between_a_moved_log_start_and_its_segment(folder):
+    rows = batches_of()
+    answer = serve(rows)
+
+    def deleting(offset):
+        return {"error_code": int(ErrorCode.OFFSET_OUT_OF_RANGE)} if 30 < offset < 90 else answer(offset)
+
+    def die(start):
+        raise Killed
+
+    with FetchStub(deleting) as stub:
+        with pytest.raises(Killed):
+            copy(stub, folder, find_start=lambda: 90, on_start=die)
+        old = {path.name: path.read_bytes() for path in folder.glob("*.log")}
+        copied, _ = copy(stub, folder, start=90)
+    assert (copied.start, copied.end) == (90, END)
+    assert b"".join(old.values()) and {name: (folder / name).read_bytes() for name in old} == old
+    assert content_of(folder) == b"".join(batch for base, batch in rows.items() if base < 36 or base >= 90)
 
 
 def test_a_log_start_that_does_not_move_is_no_loop(folder):
@@ -241,3 +270,58 @@ def test_a_full_disk_ends_the_copy_with_sound_files(folder):
         assert content.startswith(content_of(folder)) and content_of(folder)
         copy(stub, folder)
     assert content_of(folder) == content
+
+
+def transactions_of(count):
+    """Return {base offset: bytes} of `count` transactions of two batches and a marker, with gaps as of compaction."""
+    rows = {}
+    for number in range(count):
+        base, producer_id = number * 12, number % 3
+        for at, sequence in ((base, 0), (base + 3, 3)):
+            fields = {"producer_id": producer_id, "producer_epoch": number // 3, "base_sequence": sequence}
+            records = [(b"k", b"v" * 40)] * RECORDS_OF_A_BATCH
+            rows[at] = place_at(build_batch(records, timestamp_ms=1000 + at, transactional=True, **fields), at)
+        rows[base + 8] = place_at(build_marker(producer_id, number // 3, 7, number % 2 == 0, 2000 + base), base + 8)
+    return {base: with_epoch(batch, base // 100) for base, batch in rows.items()}
+
+
+def place_at(batch, base):
+    return base.to_bytes(8, "big") + bytes(batch)[8:]
+
+
+@pytest.mark.parametrize("ends", [(477,), (84, 90, 300, 477)])
+def test_files_that_follow_the_batches_are_those_of_a_recovery(ends, folder):
+    rows, known_end = transactions_of(40), None
+    with FetchStub(serve(rows)) as stub:
+        for end in ends:
+            copied, _ = copy(stub, folder, end=end, known_end=known_end, epoch_end=-1, segment_bytes=1500)
+            known_end = copied.end
+    assert content_of(folder) == b"".join(rows.values())
+    assert any(path.stat().st_size for path in folder.glob("*.txnindex"))
+    assert len([*folder.glob("*.log")]) > 5
+    assert recover(folder.parent) == logs_of(folder.parent)
+
+
+def changed_marker(rows, at, name, value):
+    """Return the batches with another version of the key or value of the marker at an offset, and a right CRC."""
+    batch = bytearray(rows[at])
+    batch[{"key": -12, "value": -7}[name]] = value
+    seal(batch)
+    return rows | {at: bytes(batch)}
+
+
+def test_a_control_batch_that_is_no_marker_is_left_out_and_listed(folder):
+    rows = changed_marker(transactions_of(10), 56, "key", 0xFF)
+    with FetchStub(serve(rows)) as stub:
+        copied, found = copy(stub, folder, end=117)
+    assert found == ["offsets 54 to 59: the control record cannot be parsed"]
+    del rows[56]
+    assert (content_of(folder), copied.failure) == (b"".join(rows.values()), "")
+
+
+def test_a_marker_that_cannot_be_replayed_refuses_the_partition(folder):
+    rows = changed_marker(transactions_of(10), 56, "value", 0xFF)
+    with FetchStub(serve(rows)) as stub:
+        for _ in range(2):
+            with pytest.raises(Refused, match="marker at offset 56 has value version -256; pull into a new directory"):
+                copy(stub, folder, end=117)

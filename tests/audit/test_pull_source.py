@@ -78,10 +78,16 @@ def test_configs_that_decide_about_deletion_are_copied_from_the_brokers():
 
 
 def test_a_topic_without_a_right_is_left_out_with_the_reason():
-    errors = {"audit": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
-    found = list_source(ScriptedCluster({"audit": {}, "ledger": TWO}, errors=errors), Request(("ledger", "audit")))
+    hidden = {"audit": {}, "__transaction_state": {}}
+    errors = dict.fromkeys(hidden, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    cluster = ScriptedCluster({**hidden, "ledger": TWO}, errors=errors)
+    found = list_source(cluster, Request(("ledger", "audit"), transactions=True))
     assert [topic.name for topic in found.topics] == ["ledger"]
-    assert found.left_out == ("audit: the brokers answer TOPIC_AUTHORIZATION_FAILED",)
+    assert found.left_out == (
+        "__transaction_state: this user lacks DESCRIBE on topic __transaction_state, so audits of the copy have no "
+        "verdict on newer transactions",
+        "audit: this user lacks DESCRIBE on topic audit",
+    )
 
 
 def test_a_partition_whose_end_no_broker_answers_is_left_out():

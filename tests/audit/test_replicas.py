@@ -15,8 +15,15 @@ from ottla.audit.replica_tasks import compare_replicas
 from ottla.audit.request import list_all
 from ottla.audit.runner import ThreadRunner
 from ottla.audit.tasks import Settings
+from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import iter_batches, read_header, seal
-from ottla.protocol.checkpoints import encode_partition_metadata
+from ottla.protocol.checkpoints import (
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    encode_epochs,
+    encode_offsets,
+    encode_partition_metadata,
+)
 from tests.audit.copies_by_seed import FAULTS, write_pairs
 from tests.thread_broker import ThreadBroker
 
@@ -116,6 +123,40 @@ def test_a_copy_with_a_broken_checkpoint_is_not_compared(tmp_path, write_log, ru
     (found,) = map(json.loads, out.splitlines())
     assert (code, found["severity"]) == (1, "warning")
     assert found["message"].startswith(f"{directories[2]} is not compared completely: {path}: checkpoint announces 2")
+
+
+def write_epochs(directory, spans, watermark):
+    """Write a copy with batches of two records: (first offset, end offset, leader epoch) of each span."""
+    folder = directory / "ledger-0"
+    folder.mkdir(parents=True)
+    content = b""
+    for first, end, epoch in spans:
+        for base in range(first, end, 2):
+            records = [(b"k", b"%d of epoch %d" % (base, epoch))] * 2
+            content += build_batch(records, base_offset=base, timestamp_ms=1_000, partition_leader_epoch=epoch)
+    (folder / f"{0:020d}.log").write_bytes(content)
+    (folder / LEADER_EPOCHS).write_bytes(encode_epochs([(epoch, first) for first, _, epoch in spans]))
+    (directory / HIGH_WATERMARKS).write_bytes(encode_offsets({("ledger", 0): watermark}))
+    return directory
+
+
+def test_each_unclean_election_is_a_finding(tmp_path):
+    one = write_epochs(tmp_path / "one", [(0, 100, 0), (100, 150, 2)], 150)
+    other = write_epochs(tmp_path / "other", [(0, 60, 0), (60, 120, 1), (120, 160, 3)], 160)
+    found = [(found.offset, found.message.partition(", acknowledged")[0]) for found in compare(one, other)["ledger"]]
+    assert found == [
+        (60, f"lost in {other}: 40 records, offsets 60 to 99"),
+        (100, f"lost in {one}: 20 records, offsets 100 to 119"),
+        (120, f"lost in {other}: 30 records, offsets 120 to 149"),
+    ]
+
+
+def test_one_election_that_lost_records_of_two_leaders_is_one_finding(tmp_path):
+    one = write_epochs(tmp_path / "one", [(0, 60, 0), (60, 100, 1)], 100)
+    other = write_epochs(tmp_path / "other", [(0, 40, 0), (40, 70, 2), (70, 120, 3)], 120)
+    (found,) = compare(one, other)["ledger"]
+    assert found.message.startswith(f"lost in {other}: 60 records, offsets 40 to 99, acknowledged")
+    assert f"leader epoch 2 begins in {other} at offset 40" in found.message
 
 
 def test_copies_of_a_deleted_topic_are_not_compared(tmp_path, write_log, run_audit):

@@ -4,12 +4,13 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch, build_marker
-from ottla.protocol.batch_header import HEADER_SIZE, seal
+from ottla.protocol.batch_header import HEADER_SIZE, read_header, seal
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.scan import headers, windows
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.scan.damage_log import REPORT, DamageLog
-from ottla.scan.windows import OffsetWindow, WindowReader
+from ottla.scan.windows import WindowReader
 from ottla.wire import Unanswered, partition_stream
 from ottla.wire.address import KafkaAddress
 from ottla.wire.partition_stream import RecordsGone
@@ -36,7 +37,7 @@ def serve(rows, at_once=4):
     """Return the answers of a broker: some batches, from the one that has the offset on, and the start of another."""
 
     def answer(offset):
-        found = [batch for base, batch in rows.items() if base + RECORDS_OF_A_BATCH > offset]
+        found = [batch for base, batch in rows.items() if base + read_header(batch).last_offset_delta >= offset]
         content = b"".join(found[:at_once])
         return {"records": content + b"".join(found[at_once : at_once + 1])[:HEADER_SIZE]}
 

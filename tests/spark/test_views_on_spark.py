@@ -146,6 +146,7 @@ spark = (
     .config("spark.ui.enabled", "false")
     .config("spark.submit.pyFiles", sys.argv[2])
     .config("spark.executorEnv.PYTHONPATH", "")
+    .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     .getOrCreate()
 )
 from ottla.spark_jobs.source import OttlaSource

@@ -7,7 +7,7 @@ name.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lab.client_requests import (
     FENCED_INSTANCE_ID,
@@ -46,6 +46,21 @@ TopicCounts = dict[str, tuple[bytes, int] | None]
 """Topic id and number of partitions by name; None for a topic that does not exist."""
 
 
+class Restart(NamedTuple):
+    """Knowledge that a static member loses by a restart. It gets its assignment again, without a rebalance."""
+
+    generation: int
+    withheld: frozenset[GroupPartition]
+    """What the last assignment withheld until this client had given it up and joined."""
+    assigned_of: TopicCounts | None
+    """The topics that this client, as the leader, had assigned."""
+    names: tuple[str, ...]
+    """The subscription with which this client had joined."""
+
+
+NO_RESTART: Final = Restart(0, frozenset(), None, ())
+
+
 class ClassicMembership(Membership):
     """A member of the classic protocol. `epoch` is its generation, and its member id is empty before it joins."""
 
@@ -64,19 +79,18 @@ class ClassicMembership(Membership):
         self._must_join = True
         self._names: dict[bytes, str] = {}
         self._withheld: set[GroupPartition] = set()
-        self.forgotten: tuple[int, set[GroupPartition]] = (0, set())
-        """What the last assignment withheld until this client had given it up and joined, and its generation, if the
-        client restarted instead. A static member that restarts gets its assignment again, without a rebalance."""
-        self.divided: tuple[int, TopicCounts] = (0, {})
-        """The topics that this client had assigned as the leader of a generation, in which it restarted."""
+        self._joined_for: tuple[str, ...] = ()
+        self.restart = NO_RESTART
         self._assigned_of: TopicCounts | None = None
         """The topics that this client, as the leader, has assigned."""
 
+    def note_restart(self) -> None:
+        """Note what a static member forgets when it restarts for the first time in a generation."""
+        if self.instance_id is not None and self.epoch not in (0, self.restart.generation):
+            self.restart = Restart(self.epoch, frozenset(self._withheld), self._assigned_of, self._joined_for)
+
     def rejoin(self, with_new_id: bool = False) -> None:
-        if self._withheld and self.instance_id is not None:
-            self.forgotten = self.epoch, self._withheld
-        if self._assigned_of is not None and self.instance_id is not None:
-            self.divided = self.epoch, self._assigned_of
+        self.note_restart()
         self._withheld = set()
         super().rejoin()
         self._must_join, self._assigned_of = True, None
@@ -126,7 +140,7 @@ class ClassicMembership(Membership):
                 answer = yield from self._call_join()
             if self._drop_if_gone(answer.error_code) or answer.error_code:
                 return
-            self.member_id, self.epoch = answer.member_id, answer.generation_id
+            self.member_id, self.epoch, self._joined_for = answer.member_id, answer.generation_id, self.names
             shares: dict[str, bytes] = {}
             self._assigned_of = None
             if answer.leader == self.member_id:

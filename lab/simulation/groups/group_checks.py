@@ -11,15 +11,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.simulation.groups.classic_membership import ClassicMembership, find_places
+from lab.simulation.groups.classic_membership import ClassicMembership, TopicCounts, find_places
+from lab.simulation.groups.commit_checks import find_commit_problem, map_partitions
 from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.groups.migration_checks import (
     SeenGroup,
     check_classic_owners,
     check_migration,
+    count_partitions,
+    find_changes,
     find_forgotten,
     is_owner_of_classic_group,
 )
+from ottla.broker.api.context import Broker
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.classic_group import ClassicGroup
@@ -53,6 +57,8 @@ class GroupChecks:
         self._seen: dict[str, SeenGroup] = {}
         self._upgraded: dict[str, int] = {}
         """Generation in which a group was upgraded last."""
+        self._downgraded: dict[str, tuple[int, TopicCounts]] = {}
+        """Generation in which a group was downgraded last, and its topics then; none if it is that of the upgrade."""
         self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
         """Topic id, offset and member id of the last commit of a group in a partition."""
         self.lost_commits: set[tuple[Caller, int]] = set()
@@ -67,15 +73,23 @@ class GroupChecks:
         The last generation of a classic group may be in no log.
         """
         self._versions.clear()
-        for group_id in [group_id for group_id, seen in self._seen.items() if seen.is_classic]:
-            del self._epochs[group_id], self._seen[group_id]
+        for group_id, seen in [*self._seen.items()]:
+            if seen.is_classic:
+                self._epochs.pop(group_id, None)
+                del self._seen[group_id]
+            if seen.is_classic and seen.look_again().is_empty:
+                self._forget(group_id)
         self._currents.clear()
-        offsets: Any = assembly.broker.groups.offsets
+        for broker in assembly.broker.brokers:
+            self._watch_commits(broker)
+
+    def _watch_commits(self, broker: Broker) -> None:
+        offsets: Any = broker.groups.offsets
         commit = offsets.commit
 
         def commit_and_check(caller: Caller, rows: Sequence[CommitRow], *others: Any, **named: Any) -> Any:
             is_transactional = named.get("producer", others[0] if others else None) is not None
-            refusals = [_commit_problem(assembly, caller, row, is_transactional) for row in rows]
+            refusals = [find_commit_problem(broker, caller, row, is_transactional) for row in rows]
             errors = commit(caller, rows, *others, **named)
             accepted = [refusal for refusal, error in zip(refusals, errors, strict=True) if error == NO_ERROR]
             self._world.violations.extend(f"foreign-commit: {refusal}" for refusal in accepted if refusal)
@@ -128,8 +142,11 @@ class GroupChecks:
 
     def check(self, assembly: Assembly) -> Iterator[str]:
         """Check the groups that have changed since the last step."""
-        error, groups = assembly.broker.groups.list_groups()
-        if error or assembly.broker.groups._manager._loader._work.under_way:
+        broker = _find_coordinator(assembly)
+        if broker is None:
+            return  # no broker leads their partition
+        error, groups = broker.groups.list_groups()
+        if error or broker.groups._manager._loader._work.under_way:
             return  # they are being loaded, or their timers are being started
         found: set[str] = set()
         for metadata in groups:
@@ -172,7 +189,7 @@ class GroupChecks:
             return
         if isinstance(group, ConsumerGroup):
             self._find_withdrawn(group)
-        self._upgraded.pop(group.group_id, None)
+        upgraded = self._upgraded.pop(group.group_id, None)
         if before is None:
             return
         before = before.look_again()
@@ -182,6 +199,9 @@ class GroupChecks:
             return
         if before.classic is not None:
             self._upgraded[group.group_id] = before.classic.generation
+        elif isinstance(group, ClassicGroup):
+            counts = {} if group.generation == upgraded else count_partitions(assembly)
+            self._downgraded[group.group_id] = group.generation, counts
         self._world.met["groups upgraded" if before.is_classic else "groups downgraded"] += 1
         yield from check_migration(assembly, before, group, before.kills != now.kills)
 
@@ -201,7 +221,7 @@ class GroupChecks:
             if membership.group != group.group_id or not isinstance(membership, ClassicMembership):
                 continue
             member = group.members.get(membership.member_id)
-            if membership.owned - (set() if member is None else _partitions_of(member).keys()):
+            if membership.owned - (set() if member is None else map_partitions(member).keys()):
                 membership.is_overtaken = True
                 self._world.met["members of a withdrawn assignment"] += 1
 
@@ -225,7 +245,8 @@ class GroupChecks:
             yield f"group-epoch: {title} has the target assignment of an epoch to come, {now}"
         self._epochs[group.group_id] = now
         yield from _check_owners(group)
-        yield from _check_timers(group)
+        if group.sessions.keys() != group.members.keys():
+            yield f"timers: {title} has sessions of {[*group.sessions]}, and the members {[*group.members]}"
         for member in group.members.values():
             yield from self._check_member(group, member)
         for (group_id, member_id), epoch in [*self._member_epochs.items()]:
@@ -280,9 +301,7 @@ class GroupChecks:
         if member is None or member.epoch != membership.epoch:
             return
         for other in self._memberships():
-            if other is membership or other.group != membership.group or other.is_overtaken:
-                continue
-            if other.member_id not in group.members:
+            if other is membership or other.is_overtaken or other.member_id not in group.members:
                 continue
             both = new & other.owned
             world.met["partitions given that another member owns by name"] += len(both & other.owned_by_name)
@@ -322,7 +341,8 @@ class GroupChecks:
     def _find_group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         """Return a loaded group."""
         assembly = self._world.assembly
-        metadata = None if assembly is None else assembly.broker.groups.describe(group_id)[0]
+        broker = None if assembly is None else _find_coordinator(assembly)
+        metadata = None if broker is None else broker.groups.describe(group_id)[0]
         return None if metadata is None else metadata.group
 
     def _memberships(self) -> Iterator[Membership]:
@@ -348,9 +368,11 @@ class GroupChecks:
                     continue  # its assignment may be that of a classic group whose rebalance had not ended
                 if (member.epoch, _places(member)) != (membership.epoch, membership.owned):
                     yield f"{title} owns {_show(membership.owned)} in {membership.epoch}, by the broker {member}"
-            elif (places := find_places(assembly, member.assignment)) != membership.owned or not membership.epoch:
-                yield f"{title} owns {_show(membership.owned)}, by the broker {_show(places)}"
-        for metadata in assembly.broker.groups.list_groups()[1]:
+            elif isinstance(group, ClassicGroup):
+                places, owned = find_places(assembly, member.assignment), membership.owned
+                if not places ^ owned <= self._find_changes(assembly, group) or not membership.epoch:
+                    yield f"{title} owns {_show(owned)}, by the broker {_show(places)}"
+        for metadata in assembly.broker.list_groups():
             if isinstance(metadata.group, ConsumerGroup) and metadata.group.members:
                 yield from self._check_rest(assembly, metadata.group)
             elif isinstance(metadata.group, ClassicGroup) and metadata.group.members:
@@ -385,34 +407,41 @@ class GroupChecks:
         names = {name for each in clients for name in each.names if name in topics}
         everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
         found = {place for each in clients for place in each.owned}
-        if found == everything - find_forgotten(assembly, group, clients) != everything:
-            self._world.met["groups with partitions that a member forgot"] += 1
-        elif found != everything:
+        if not found ^ everything <= find_forgotten(assembly, group, clients) | self._find_changes(assembly, group):
             yield f"{title} has {_show(found)} of {_show(everything)}"
+        elif found != everything:
+            self._world.met["groups with partitions that a member forgot"] += 1
+
+    def _find_changes(self, assembly: Assembly, group: ClassicGroup) -> set[GroupPartition]:
+        downgraded = self._downgraded.get(group.group_id, (0, {}))
+        return find_changes(assembly, group, [*self._memberships()], downgraded)
 
     def find_members_left(self, assembly: Assembly) -> Iterator[str]:
         """Yield the members whose session has not ended, although no client has sent heartbeats for long."""
-        for metadata in assembly.broker.groups.list_groups()[1]:
+        for metadata in assembly.broker.list_groups():
             if metadata.group.members:
                 yield f"session: group {metadata.group.group_id} still has {[*metadata.group.members]}"
+
+
+def _find_coordinator(assembly: Assembly) -> Broker | None:
+    """Return the broker that coordinates the groups, all of which are in one partition; None if no broker does."""
+    broker = assembly.broker
+    if not broker.is_divided:
+        return broker
+    return next((each for each in broker.brokers if each.groups._manager.shards), None)
 
 
 def _check_owners(group: ConsumerGroup) -> Iterator[str]:
     title = f"of group {group.group_id}"
     owners: dict[GroupPartition, ConsumerGroupMember] = {}
     for member in group.members.values():
-        for place in _partitions_of(member):
+        for place in map_partitions(member):
             other = owners.setdefault(place, member)
             if other is not member:
                 yield f"two-owners: {_show([place])} {title} belongs to {other.member_id} and {member.member_id}"
     for place, member in owners.items():
         if group.partition_epoch(*place) != member.epoch:
             yield f"owner: {_show([place])} {title} is free, and {member.member_id} has it"
-
-
-def _check_timers(group: ConsumerGroup) -> Iterator[str]:
-    if group.sessions.keys() != group.members.keys():
-        yield f"timers: group {group.group_id} has sessions of {[*group.sessions]}, and the members {[*group.members]}"
 
 
 def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
@@ -437,10 +466,7 @@ def _check_balance(assembly: Assembly, group: ConsumerGroup) -> Iterator[str]:
     everything = {(topics[name].topic_id, index) for name in names for index in range(topics[name].partition_count)}
     if found != Counter(everything):
         yield f"{title} has {_show(found)} of {_show(everything)}"
-    if (
-        len({(member.metadata.topic_names, member.metadata.topic_regex or "") for member in group.members.values()})
-        == 1
-    ):
+    if len({(each.metadata.topic_names, each.metadata.topic_regex or "") for each in group.members.values()}) == 1:
         assignors = {member.metadata.server_assignor or DEFAULT_ASSIGNOR for member in group.members.values()}
         of_each = [sum(share.values()) for share in shares.values()]
         if assignors == {"uniform"} and max(of_each) - min(of_each) > 1:
@@ -457,35 +483,6 @@ def _topics_of(assembly: Assembly, member: ConsumerGroupMember) -> Iterator[str]
     for name in assembly.broker.cluster.topics:
         if name in names or (regex and re.fullmatch(regex, name)):
             yield name
-
-
-def _commit_problem(assembly: Assembly, caller: Caller, row: CommitRow, is_transactional: bool) -> str | None:
-    """Return why a commit must be refused; None if it may be accepted."""
-    metadata = assembly.broker.groups.describe(caller.group_id)[0]
-    if metadata is None:
-        return None
-    group = metadata.group
-    title = f"{caller.member_id} of group {caller.group_id} commits {row.topic}-{row.partition} at {caller.generation}"
-    if not caller.is_member and (is_transactional or not group.members):
-        return None
-    if isinstance(group, ClassicGroup):
-        is_of_generation = caller.member_id in group.members and caller.generation == group.generation
-        return None if is_of_generation else f"{title}, and the generation is {group.generation}"
-    member = group.members.get(caller.member_id)
-    if member is None:
-        return f"{title}, and is no member" if group.members or caller.generation >= 0 else None
-    if caller.generation == member.epoch:
-        return None
-    topic = assembly.broker.cluster.topics.get(row.topic)
-    since = None if topic is None else _partitions_of(member).get((topic.topic_id, row.partition))
-    is_owner = since is not None and since <= caller.generation < member.epoch
-    return None if is_owner else f"{title}, and is {member}"
-
-
-def _partitions_of(member: ConsumerGroupMember) -> dict[GroupPartition, int]:
-    """Return the partitions that a member has or must give up, with the epoch at which it got each."""
-    parts = member.current.assigned, member.current.pending_revocation
-    return {(topic_id, index): epochs[index] for part in parts for topic_id, epochs in part.items() for index in epochs}
 
 
 def _places(member: ConsumerGroupMember) -> set[GroupPartition]:

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from lab.client_requests import member_offset_fetch, offset_commit
-from lab.simulation.groups.classic_membership import COOPERATIVE, EAGER, ClassicMembership
+from lab.simulation.groups.classic_membership import COOPERATIVE, EAGER, NO_RESTART, ClassicMembership
 from lab.simulation.groups.group_consumers import ASSIGNORS, LONG_PAUSE_MS, SUBSCRIPTIONS, GroupConsumer, TopicAdmin
 from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.process import Lost, Process, Script
@@ -49,6 +49,7 @@ class MigratingConsumer(GroupConsumer):
         self._classic_protocol = classic_protocol
         self._has_regexes = has_regexes
         self._last_positions: dict[GroupPartition, int] = {}
+        self._restart = NO_RESTART
         if random.random() < CLASSIC_SHARE:
             self.member = self._draw_other()
         self._subscribe()
@@ -58,8 +59,12 @@ class MigratingConsumer(GroupConsumer):
         old = self.member
         serial = old.serial + 1
         if isinstance(old, ClassicMembership):
+            old.note_restart()
+            self._restart = old.restart
             return Membership(self, old.group, old.names, old.instance_id, self._assignor, serial)
-        return ClassicMembership(self, old.group, old.names, old.instance_id, self._classic_protocol, serial)
+        found = ClassicMembership(self, old.group, old.names, old.instance_id, self._classic_protocol, serial)
+        found.restart = self._restart
+        return found
 
     def _act(self) -> Script:
         if self.random.random() < MIGRATION_SHARE:

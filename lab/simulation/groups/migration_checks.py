@@ -1,9 +1,9 @@
 """Checks of a group that changes its protocol: each member keeps its partitions, and gets none of another. free"""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lab.simulation.groups.classic_membership import ClassicMembership, find_places
+from lab.simulation.groups.classic_membership import ClassicMembership, TopicCounts, find_places
 from lab.simulation.groups.membership import GroupPartition, Membership
 from ottla.broker.assembly import Assembly
 from ottla.broker.group.classic_group import ClassicGroup
@@ -98,18 +98,45 @@ def is_owner_of_classic_group(group: ClassicGroup, membership: Membership) -> bo
 
 
 def find_forgotten(assembly: Assembly, group: ClassicGroup, memberships: Iterable[Membership]) -> set[GroupPartition]:
-    """Return the partitions without an owner in a generation, because a static member restarted in it.
+    """Return the partitions that static members forgot when they restarted in a generation, which begins no rebalance.
 
     The leader of cooperative members assigns a partition only in the rebalance that its owner begins when it has given
-    the partition up. The leader itself begins one when topics or partitions are created. A static member that restarts
-    has forgotten what it owned, and what it assigned, and begins none.
+    the partition up. A member that restarts with another subscription gets its old assignment.
     """
     found: set[GroupPartition] = set()
     for each in memberships:
-        if isinstance(each, ClassicMembership):
-            found |= each.forgotten[1] if each.forgotten[0] == group.generation else set()
-            generation, counts = each.divided
-            for name, topic in assembly.broker.cluster.topics.items() if generation == group.generation else ():
-                _, first = counts.get(name) or (b"", 0)
-                found |= {(topic.topic_id, index) for index in range(first, topic.partition_count)}
+        if isinstance(each, ClassicMembership) and each.restart.generation == group.generation:
+            found |= each.restart.withheld
+            for name, topic in assembly.broker.cluster.topics.items():
+                if (name in each.names) != (name in each.restart.names):
+                    found |= {(topic.topic_id, index) for index in range(topic.partition_count)}
     return found
+
+
+def find_changes(
+    assembly: Assembly, group: ClassicGroup, memberships: Sequence[Membership], downgraded: tuple[int, TopicCounts]
+) -> set[GroupPartition]:
+    """Return the partitions that were created or deleted since a generation lost its leader.
+
+    The leader alone notices that topics change. A static member that restarts does not know that it is the leader, and
+    no client knows it in the generation in which a group becomes a classic one without a rebalance (`downgraded`).
+    """
+    restarts = [each.restart for each in memberships if isinstance(each, ClassicMembership)]
+    divided = [(each.generation, each.assigned_of) for each in restarts if each.assigned_of is not None]
+    topics, ids = assembly.broker.cluster.topics, assembly.broker.cluster.topics_by_id
+    found: set[GroupPartition] = set()
+    for generation, counts in [*divided, downgraded]:
+        if generation != group.generation:
+            continue
+        for name, topic in topics.items():
+            topic_id, count = counts.get(name) or (b"", 0)
+            first = count if topic_id == topic.topic_id else 0
+            found |= {(topic.topic_id, index) for index in range(first, topic.partition_count)}
+        owned = {place for each in memberships for place in each.owned}
+        found |= {place for place in owned if place[0] not in ids or place[1] >= ids[place[0]].partition_count}
+    return found
+
+
+def count_partitions(assembly: Assembly) -> TopicCounts:
+    """Return the topics that exist, with the number of their partitions."""
+    return {name: (topic.topic_id, topic.partition_count) for name, topic in assembly.broker.cluster.topics.items()}

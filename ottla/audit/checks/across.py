@@ -61,8 +61,10 @@ def numbers(ended: Longs) -> Longs:
 
 def pack(parts: Sequence[Longs]) -> Ends:
     """Pack the `numbers` of one range."""
-    found = np.unique(np.concatenate([_NONE, *parts]))
-    return Ends(zlib.compress(np.diff(found, prepend=0).tobytes(), 1), len(found)) if len(found) else Ends()
+    if not (some := [part for part in parts if len(part)]):
+        return Ends()
+    found = np.unique(np.concatenate(some))
+    return Ends(zlib.compress(np.diff(found, prepend=0).tobytes(), 1), len(found))
 
 
 def unpack(ends: Ends) -> Longs:

@@ -25,6 +25,8 @@ def find_doubtful_keys(decisions: Longs, ranges: Sequence[Matched]) -> Longs:
         done[one.carried_out[:, 0]] = True
     lacking = decisions[~done]
     others = np.concatenate([np.empty((0, torn.MARKER_COLUMNS), dtype=np.int64), *(one.others for one in ranges)])
+    if not (len(lacking) and len(others)):
+        return np.empty(0, dtype=np.int64)
     return np.intersect1d(
         torn.keys(lacking[:, history.PRODUCER_ID], lacking[:, history.EPOCH]),
         torn.keys(others[:, torn.PRODUCER_ID], others[:, torn.EPOCH]),

@@ -22,7 +22,7 @@ from ottla.verdict import SKEW_MS, KnownTransaction, Standing
 
 # Files that change during the audit may disagree, so transactions younger than this get no verdict.
 SETTLED_MS = 60_000
-CHANGED: Final = "the files changed while they were read: audit again"
+CHANGED: Final = "its coordinators' log may be older than it: audit again (pull a copy again first)"
 
 
 class Verdict(StrEnum):

@@ -70,7 +70,9 @@ def count_markers_by_epoch(ended: Longs) -> Longs:
 
 def combine(parts: Iterable[Longs]) -> Longs:
     """Return the sums of counts by key."""
-    rows = np.concatenate([_NO_COUNTS, *parts])
+    if not (some := [part for part in parts if len(part)]):
+        return _NO_COUNTS
+    rows = np.concatenate(some)
     keys, at = np.unique(rows[:, 0], return_inverse=True)
     return np.stack([keys, np.bincount(at, rows[:, 1], len(keys)).astype(np.int64)], axis=1)
 
@@ -110,6 +112,8 @@ def _outcome(partitions: Sequence[Facts], counted: Longs, uncertain: Longs, kind
 def _count_by_decision(one: Facts) -> Longs:
     """Return rows (key, number of the decision's record) for the decisions that ended data in the partition."""
     rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *(part.carried_out for part in one.matched)])
+    if not len(rows):
+        return _NO_COUNTS
     found = one.decisions[np.unique(rows[rows[:, 2] < torn.NOWHERE, 0])]
     keys = _keys(found[:, history.PRODUCER_ID], found[:, history.EPOCH], found[:, history.KIND])
     return np.stack([keys, found[:, history.COORDINATOR] << 48 | found[:, history.OFFSET]], axis=1)
@@ -130,5 +134,7 @@ def _keys(producer_ids: Longs, epochs: Longs, kinds: Longs) -> Longs:
 
 
 def _counts(keys: Longs) -> Longs:
+    if not len(keys):
+        return _NO_COUNTS
     found, many = np.unique(keys, return_counts=True)
     return np.stack([found, many.astype(np.int64)], axis=1)

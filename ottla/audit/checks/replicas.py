@@ -70,13 +70,14 @@ class Span(NamedTuple):
 class Compared(NamedTuple):
     """Results for the copies of a partition, by their indexes.
 
-    `differing`: spans by pairs of copies. `damaged`: by (damaged copy, a copy that has the records). `lost`: by (a copy
-    that has the records, a copy without them). `unread`: copies that could not be read to their end, with the reason.
+    `differing`: spans by pairs of copies. `damaged`: by (damaged copy, a copy that has the records). `lost`: by the
+    leader epoch of the unclean election, -1 if the copy has no epochs, then by (a copy that has the records, a copy
+    without them). `unread`: copies that could not be read to their end, with the reason.
     """
 
     differing: Mapping[tuple[int, int], Span]
     damaged: Mapping[tuple[int, int], Span]
-    lost: Mapping[tuple[int, int], Span]
+    lost: Mapping[int, Mapping[tuple[int, int], Span]]
     unread: Mapping[int, str]
 
 
@@ -101,7 +102,7 @@ def _flags(header: "BatchHeader") -> tuple[int, int, bool, bool]:
 def findings(place: TopicPartition, copies: Sequence[Copy], found: Compared) -> list[Finding]:
     """Return an error for each span of records that copies have differently, or that an unclean election lost."""
     return [
-        *_describe_lost(place, copies, found.lost),
+        *(finding for _, lost in sorted(found.lost.items()) for finding in _describe_lost(place, copies, lost)),
         *_describe_damage(place, copies, found.damaged),
         *_describe_differing(place, copies, found.differing),
         *(describe_unread(place, copies[index].name, reason) for index, reason in found.unread.items()),
@@ -117,7 +118,7 @@ def describe_unread(place: TopicPartition, name: str, reason: str) -> Finding:
 def _describe_lost(
     place: TopicPartition, copies: Sequence[Copy], lost: Mapping[tuple[int, int], Span]
 ) -> Iterable[Finding]:
-    """Yield a finding for each copy that still has lost records, and all copies that lost the same ones."""
+    """Yield a finding for each copy that still has records that an election lost, and all copies that lost them."""
     for (holder, losers), one in _group(lost).items():
         here, there = copies[holder], _names(copies, losers)
         begins = _epoch_start(copies[losers[0]], one)

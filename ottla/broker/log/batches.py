@@ -228,6 +228,20 @@ def iter_runs(
         chunk = chunk[len(run.data) :]
 
 
+def iter_memory(data: memoryview, least_offset: int, most_offset: int, *, check_crc: bool = False) -> Iterator[Run]:
+    """Yield the batches of `data` in runs, up to the first that is invalid, or that the end of `data` cuts short."""
+    position = 0
+    while position < len(data):
+        run = _check_run(data[position:], position, _MAX_OFFSET, least_offset, most_offset, check_crc)
+        if run.headers or run.bad is not None:
+            yield run
+        if not run.headers or run.bad is not None:
+            return
+        base_offset, _, _, _, _, _, delta = run.headers[-1][:7]
+        least_offset = base_offset + delta + 1
+        position += len(run.data)
+
+
 def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool) -> Run:
     """Return the complete batches at the start of `chunk`, up to the first invalid one, and at most `_RUN_BATCHES`.
 

@@ -8,6 +8,7 @@ Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; `tail
 """
 
 import re
+from collections.abc import Collection, Container
 from contextlib import closing, suppress
 from heapq import merge
 from itertools import islice
@@ -19,7 +20,8 @@ from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE, CompletedTxn, ProducerStateManager
+from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE, ProducerStateManager
+from ottla.broker.log.replay import replay, replay_run
 from ottla.broker.log.segments.log_segment import MAX_RELATIVE_OFFSET, LogSegment
 from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.broker.log.segments.segment_index import time_of
@@ -27,8 +29,7 @@ from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
 from ottla.protocol import checkpoints
-from ottla.protocol.batch import COMMIT, read_marker
-from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader, is_legacy
+from ottla.protocol.batch_header import BatchHeader, is_legacy
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, deep_header
 from ottla.protocol.snapshot import ENTRY_BYTES, HEAD_BYTES, SnapshotDecoder, encode_snapshot
@@ -310,10 +311,8 @@ class LogLoader:
     def _remove_stray_snapshots(self) -> None:
         """Keep the snapshots at base offsets of segments and the newest; remove others, and those above the log end."""
         bases = {segment.base_offset for segment in self.segments}
-        newest = max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1)
-        for offset in self.snapshots:
-            if offset > self.end_offset or (offset not in bases and offset != newest):
-                self.disk.remove(f"{self.directory}/{offset:020d}.snapshot")
+        for offset in stray_snapshots(self.snapshots, bases, self.end_offset):
+            self.disk.remove(f"{self.directory}/{offset:020d}.snapshot")
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
@@ -420,21 +419,8 @@ class LogLoader:
         return None
 
     def _replay_run(self, segment: LogSegment, run: Run) -> None:
-        """Apply valid batches to the epochs, the producers and the transaction index."""
-        known_epoch = None
-        position = 0
-        for fields in run.headers:
-            base_offset, length, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ = fields
-            if leader_epoch != known_epoch:
-                # The entries of the file are better: an epoch may have begun in a segment that is not read here.
-                if leader_epoch > self.epochs.latest_epoch:
-                    self.epochs.assign(leader_epoch, base_offset)
-                known_epoch = leader_epoch
-            if producer_id >= 0:
-                completed = replay(self.producers, BatchHeader._make(fields), run.data, position)
-                if completed is not None and completed.aborted:
-                    segment.add_aborted_txn(completed.index_entry)
-            position += LOG_OVERHEAD + length
+        """Apply valid batches to the epochs, the producers and the transaction index, and to the ends."""
+        replay_run(run, segment, self.producers, self.epochs)
         if run.headers:
             if len(run.headers) > 1:
                 self.end_offset = BatchHeader._make(run.headers[-2]).next_offset
@@ -465,6 +451,12 @@ class LogLoader:
         del self.segments[at:]
 
 
+def stray_snapshots(snapshots: Collection[int], bases: Container[int], end_offset: int) -> list[int]:
+    """Return the snapshots above the end, and those that are neither the newest nor at the base of a segment."""
+    newest = max((offset for offset in snapshots if offset <= end_offset), default=-1)
+    return [offset for offset in snapshots if offset > end_offset or (offset not in bases and offset != newest)]
+
+
 def _first_offset(run: Run, last: BatchHeader) -> int:
     """Return the first offset of the last batch of a run; a wrapper of magic 0 or 1 has it in its payload alone."""
     if not (is_legacy(last.magic) and last.compression):
@@ -473,27 +465,3 @@ def _first_offset(run: Run, last: BatchHeader) -> int:
         return deep_header(run.data, last, len(run.data) - last.size_bytes, SHALLOW_LIMIT_BYTES).base_offset
     except ProtocolError:
         return 0  # no record of it is known to be missing
-
-
-def replay(
-    producers: ProducerStateManager, header: BatchHeader, buffer: memoryview, position: int = 0
-) -> CompletedTxn | None:
-    """Apply the batch at `position` to the producer state; return the transaction that it ended, if it is a marker."""
-    if header.producer_id < 0:
-        return None
-    if not header.attributes & CONTROL:
-        producers.apply_batch(header, header.base_offset, header.max_timestamp)
-        return None
-    # Compaction replaces the last marker of a producer by an empty batch; no batch of its transaction is left.
-    marker = read_marker(buffer, header, position) if header.record_count else None
-    if marker is None:
-        producers.apply_emptied_marker(header.producer_id, header.producer_epoch, header.max_timestamp)
-        return None
-    return producers.apply_marker(
-        header.producer_id,
-        header.producer_epoch,
-        marker.coordinator_epoch,
-        marker.control_type == COMMIT,
-        header.last_offset,
-        header.max_timestamp,
-    )

@@ -149,11 +149,10 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             self.metrics.timed_out += 1
             if self._events is not None:
                 self._record_timeout(transactional_id)
-        if isinstance(outcome, Decision) and outcome.record is not None:
             log.info(
-                "Aborted %(transactional_id).100s: its transaction timed out", {"transactional_id": transactional_id}
+                "Aborting %(transactional_id).100s: its transaction timed out", {"transactional_id": transactional_id}
             )
-        elif isinstance(outcome, Decision) and outcome.error:
+        elif outcome.error:
             log.warning(
                 "Could not abort %(transactional_id).100s, which timed out: %(error)s",
                 {"transactional_id": transactional_id, "error": outcome.error.name},

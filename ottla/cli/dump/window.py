@@ -8,9 +8,10 @@ from ottla.cli.dump.log import PlacedBatch
 from ottla.protocol.batch_header import read_header, read_legacy_header
 from ottla.scan import headers
 from ottla.scan.cluster.listing import ServedPartition, list_cluster_partitions
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.listing import matches
-from ottla.scan.windows import OffsetWindow, WindowReader
+from ottla.scan.windows import WindowReader
 from ottla.wire.address import KafkaAddress
 
 LAST_OFFSET: Final = 2**63 - 1

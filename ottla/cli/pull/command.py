@@ -109,10 +109,12 @@ def _pull(address: "KafkaAddress", request: "Request", place: str) -> "Pull":
     from ottla.wire.address import connections_to
 
     disk = RealDisk()
-    with connections_to(address).borrow() as cluster:
+    connections, asked_ms = connections_to(address), _now_ms()
+    with connections.borrow() as cluster:
         found = list_source(cluster, request)
+    connections.keep(found.topology)
     with open_directory(disk, place) as mark:
-        run = Pull(disk, place, address, mark, found, _now_ms())
+        run = Pull(disk, place, address, mark, found, asked_ms)
         try:
             run.run(_progress())
         except BaseException:
@@ -157,11 +159,14 @@ def _progress() -> "Progress":
 
 def _show(done: "Pull", directory: Path, format_name: str) -> None:
     """Print the result. Text leaves out the partitions without new records."""
+    from ottla.audit.checks.words import count
+
     output = output_for(format_name)
     size_bytes = sum(row.size_bytes for row in done.rows)
-    sentence = f"{directory}: {len(done.rows)} partitions, {size_bytes} bytes are new"
+    sentence = f"{directory}: {count(len(done.rows), 'partition')}, {size_bytes} bytes are new"
     if done.mark.has_positions:
-        sentence += f"; {done.positions} committed offsets by OffsetFetch, because __consumer_offsets cannot be read"
+        positions = count(done.positions, "committed offset")
+        sentence += f"; {positions} by OffsetFetch, because __consumer_offsets cannot be read"
     if done.left_out:
         sentence += f"; {len(done.left_out)} left out"
     output.line("result", f"{sentence}.")

@@ -28,8 +28,9 @@ from ottla.broker.config import Config
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.pull.mark import MARK, MARK_BYTES, Mark, PartitionMark, TopicMark, decode_mark, encode_mark
-from ottla.cli.pull.partition import SEGMENT_BYTES, Calls, PartitionCopy, Refused, make_directory
+from ottla.cli.pull.partition import SEGMENT_BYTES, Calls, PartitionCopy, make_directory
 from ottla.cli.pull.positions import CONFIGS, PARTITIONS, ask_positions, write_positions
+from ottla.cli.pull.segment_writer import Refused
 from ottla.cli.pull.source import Range, Source, SourceTopic
 from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
@@ -42,7 +43,7 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.java.properties import read_properties
 from ottla.protocol.values import ZERO_UUID, TopicPartition
-from ottla.scan.windows import OffsetWindow
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.cluster import DELETED, EARLIEST
@@ -145,13 +146,13 @@ class Pull:
         self._write_mark()
         count, done = sum(len(topic.ranges) for topic in topics), 0
         for topic in topics:
-            copied = len(self.rows)
             for index, found in topic.ranges.items():
                 progress.on_partition(done, count)
                 done += 1
                 self._guard(f"{topic.name}-{index}", partial(self._copy, topic, index, found, progress, segment_bytes))
-            if any(row.batches for row in self.rows[copied:]):
-                self._guard(topic.name, partial(self._check_topic, topic))
+        if any(row.batches for row in self.rows):
+            reasons = self._find_replaced(topics)
+            self.left_out += [f"{name}: {reason}" for name, reason in reasons.items()]
         progress.on_partition(done, count)
 
     def _guard(self, name: str, work: Callable[[], str | None]) -> None:
@@ -234,6 +235,8 @@ class Pull:
         self.left_out += [f"{topic.name}-{index}: {damage}" for damage in (*known.missing, *copied.damage)]
         known.leader_epoch = max(known.leader_epoch, found.leader_epoch, copied.leader_epoch)
         known.start, known.end = copied.start, copied.end
+        if not copied.failure:
+            known.copied_ms = self._now_ms
         highest = min(copied.highest_producer_id, _LAST_PRODUCER_ID)
         if highest >= self.mark.next_producer_id:
             self.mark.next_producer_id = (highest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
@@ -250,18 +253,18 @@ class Pull:
         known.missing = [*dict.fromkeys((*known.missing, *damage))]
         self._write_mark()
 
-    def _check_topic(self, topic: SourceTopic) -> None:
-        """Raise Refused if the topic is another one now. Brokers before Kafka 3.1 send records by its name."""
+    def _find_replaced(self, topics: Sequence[SourceTopic]) -> dict[str, str]:
+        """Return the topics that are other ones now, with the reason. Brokers before Kafka 3.1 send records by name."""
         with connections_to(self._address).borrow() as cluster:
-            topology = cluster.topology([topic.name])
-        if topology.errors.get(topic.name) in DELETED:
-            raise Refused("the topic was deleted while it was read")
-        if topology.topic_ids.get(topic.name, topic.topic_id) != topic.topic_id:
-            raise Refused(_RECREATED)
+            topology = cluster.topology([topic.name for topic in topics])
+        deleted = [topic.name for topic in topics if topology.errors.get(topic.name) in DELETED]
+        other = [topic.name for topic in topics if topology.topic_ids.get(topic.name, topic.topic_id) != topic.topic_id]
+        return dict.fromkeys(other, _RECREATED) | dict.fromkeys(deleted, "the topic was deleted while it was read")
 
     def _find_start(self, topic: SourceTopic, index: int) -> int:
         """Return the log start of a partition at the source. Raises Refused if the topic is another one now."""
-        self._check_topic(topic)
+        if reason := self._find_replaced([topic]).get(topic.name):
+            raise Refused(reason)
         place = topic.name, index
         with connections_to(self._address).borrow() as cluster:
             starts = cluster.offsets([place], EARLIEST)

@@ -24,12 +24,14 @@ class PartitionMark:
     """The copy of a partition: its log start, its end, and the leader epoch at the source.
 
     `end`: None until a run has ended the partition. `missing`: offsets below it that the source could not show.
+    `copied_ms`: the time before the source was asked for the last end up to which all was copied; 0 before that.
     """
 
     start: int
     end: int | None
     leader_epoch: int
     missing: list[str] = field(default_factory=list)
+    copied_ms: int = 0
 
 
 @dataclass
@@ -114,6 +116,7 @@ def _decode_topic(name: str, fields: dict[str, Any]) -> TopicMark:
     for index, one in topic.partitions.items():
         _check_number(index, topic.count - 1)
         _check_number(one.start, LAST_BASE_OFFSET)
+        _check_number(one.copied_ms, LAST_BASE_OFFSET)
         _check_number(one.leader_epoch, LAST_INT, least=-1)
         if any(not isinstance(text, str) for text in one.missing):
             raise ProtocolError(f"partition {name}-{index} misses {one.missing}")

@@ -87,6 +87,7 @@ def write_positions(
         loaded = load_log_files(disk, directory, 0, 0, now_ms)
         save_log_files(disk, directory, loaded, 0)
         marked.partitions[index].end = loaded.segments.end_offset
+        marked.partitions[index].copied_ms = now_ms
 
 
 def _encode(commits: Commits, now_ms: int) -> bytes:

@@ -13,12 +13,12 @@ from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, 
 from ottla.broker.config import topic_config_problem
 from ottla.cli.pull.mark import check_cluster_id, check_topic
 from ottla.printable import first_names
-from ottla.protocol.acls import AclOperation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.checkpoints import LAST_BASE_OFFSET, LAST_INT
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.values import ZERO_UUID, TopicPartition
+from ottla.scan.cluster.listing import explain_refusal
 from ottla.wire import Unanswered
 from ottla.wire.cluster import DELETED, EARLIEST, LATEST, Cluster, Offsets, Topology
 from ottla.wire.login import error_name
@@ -72,12 +72,15 @@ class Source(NamedTuple):
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
     lacks_groups: bool
+    topology: Topology
 
 
 def list_source(cluster: Cluster, request: Request) -> Source:
     """List what a pull copies. Raises Unanswered, ProtocolError for answers that cannot be a cluster's."""
     topology, wanted = _find_topics(cluster, request)
-    refused = {name: reason for name in wanted if (reason := _refusal(topology, name))}
+    refused = {name: reason for name in wanted if (reason := explain_refusal(topology, name))}
+    if TRANSACTION_STATE_TOPIC in refused:
+        refused[TRANSACTION_STATE_TOPIC] += ", so audits of the copy have no verdict on newer transactions"
     names = [name for name in wanted if name not in refused]
     for name in names:
         check_topic(name, len(topology.topics[name]))
@@ -99,7 +102,7 @@ def list_source(cluster: Cluster, request: Request) -> Source:
         topic_id = topology.topic_ids.get(name) or ZERO_UUID
         topics.append(SourceTopic(name, topic_id, len(topology.topics[name]), configs[name], ranges))
     cluster_id = check_cluster_id(topology.cluster_id)
-    return Source(cluster_id, tuple(topics), tuple(left_out), tuple(notes), lacks_groups)
+    return Source(cluster_id, tuple(topics), tuple(left_out), tuple(notes), lacks_groups, topology)
 
 
 def _find_topics(cluster: Cluster, request: Request) -> tuple[Topology, list[str]]:
@@ -122,14 +125,6 @@ def _find_topics(cluster: Cluster, request: Request) -> tuple[Topology, list[str
         raise Unanswered(f"no topic matches {', '.join(unmatched)}, or this user lacks DESCRIBE on it; {known}")
     exist = [name for name in wanted if topology.errors.get(name, 0) not in DELETED]
     return topology, [*exist, *found]
-
-
-def _refusal(topology: Topology, name: str) -> str:
-    """Return the reason why a topic cannot be read; empty if it can."""
-    if error := topology.errors.get(name, 0):
-        return f"the brokers answer {error_name(error)}"
-    rights = topology.rights.get(name)
-    return "" if rights is None or AclOperation.READ in rights else f"this user lacks READ on topic {name}"
 
 
 class _Offsets:

@@ -11,8 +11,8 @@ from ottla.printable import first_names
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID, TopicPartition
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.scan.listing import COORDINATORS, MOST_TOPICS_NAMED, PartitionLog, UnreadableDirectory, matches
-from ottla.scan.windows import OffsetWindow
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.cluster import DELETED, EARLIEST, LATEST, READ_COMMITTED, Cluster, Topology
@@ -73,7 +73,8 @@ def _list(address: KafkaAddress, cluster: Cluster, globs: Sequence[str], *, must
     )
     if must_match:
         _check_matches(globs, topology)
-    unread = {name: reason for name in names if (reason := _refusal(topology, name))}
+    connections_to(address).keep(topology)
+    unread = {name: reason for name in names if (reason := explain_refusal(topology, name))}
     places = [(name, number) for name in names if name not in unread for number in sorted(topology.topics[name])]
     data = [place for place in places if place[0] != COORDINATORS]
     stable = cluster.offsets(places, LATEST, READ_COMMITTED)
@@ -110,9 +111,12 @@ def _check_matches(globs: Sequence[str], topology: Topology) -> None:
     raise Unanswered(f"no topic matches {', '.join(globs)}, or this user lacks DESCRIBE on it; {known}")
 
 
-def _refusal(topology: Topology, name: str) -> str:
+def explain_refusal(topology: Topology, name: str) -> str:
     """Return the reason why a topic cannot be read; empty if it can."""
-    if error := topology.errors.get(name, 0):
+    error = topology.errors.get(name, 0)
+    if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"this user lacks DESCRIBE on topic {name}"
+    if error:
         return f"the brokers answer {error_name(error)}"
     rights = topology.rights.get(name)
     return "" if rights is None or AclOperation.READ in rights else f"this user lacks READ on topic {name}"

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.scan.fates import ABORTED_COLUMNS, PartitionFates
 from ottla.scan.listing import PartitionLog
 from ottla.scan.narrowing import NO_OFFSET
 from ottla.scan.ranges import LogRange, plan_tasks
 from ottla.scan.records import ReadFilter, Visibility
-from ottla.scan.windows import OffsetWindow
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.planned_range import PlannedRange
 from ottla.spark_jobs.views.query_tasks import RangeTask

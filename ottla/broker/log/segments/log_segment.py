@@ -7,7 +7,7 @@ read from their files.
 
 from contextlib import closing, suppress
 
-from ottla.broker.log.batches import find_boundary, find_offset, iter_file
+from ottla.broker.log.batches import Run, find_boundary, find_offset, iter_file
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.segments.segment_index import SegmentIndex, time_of
 from ottla.broker.log.segments.stored_index import StoredIndex, Unsound
@@ -131,6 +131,14 @@ class LogSegment:
         self._used = True
         if position == 0:
             self._rolls_from_ms = max_timestamp_ms
+
+    def append_run(self, run: Run) -> None:
+        """Write consecutive batches at the end, and add them to the indexes. Raises OSError."""
+        index = self._index or self._load_index()
+        self.file.append((run.data,))
+        self.indexes_saved = False
+        index.account_run(self.size_bytes, run.headers)
+        self.size_bytes += len(run.data)
 
     def add_aborted_txn(self, aborted: AbortedTxn) -> None:
         """Add an aborted transaction whose marker is in this segment.
@@ -317,15 +325,20 @@ class LogSegment:
         if stored is not None:
             stored.close()
 
+    def rebuild_index(self) -> SegmentIndex:
+        """Index all batches in memory, as if they were appended now."""
+        self._close_stored_index()
+        self._index = index = SegmentIndex(self.base_offset, self._interval_bytes)
+        for position, header, _ in iter_file(self.file, 0, self.size_bytes):
+            index.account(position, header.size_bytes, header.last_offset, time_of(header))
+        return index
+
     def _load_index(self) -> SegmentIndex:
         """Load the index into memory; rebuild and save it if its files are not valid."""
         loaded = self.load_index_files()
         if loaded is not None:
             return loaded
-        index = SegmentIndex(self.base_offset, self._interval_bytes)
-        for position, header, _ in iter_file(self.file, 0, self.size_bytes):
-            index.account(position, header.size_bytes, header.last_offset, time_of(header))
-        self._index = index
+        index = self.rebuild_index()
         # No recovery checks this segment again, so a power loss must not leave a part of these files.
         index.add_time_entry()
         self._disk.write_atomically(f"{self._path}.index", index.offset_file())

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from ottla.broker.log.cleaning.log_cleaner import LogCleaner
-from ottla.broker.log.log_loader import replay
 from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.log.replay import replay
 from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.log.log_loader import replay
 from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.log.replay import replay
 from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches
