@@ -154,6 +154,10 @@ def test_the_next_coordinator_writes_the_markers_of_a_prepared_transaction_in_it
     partition = cluster.assembly.broker.cluster.partition(LEDGER, 0)
     assert (partition.log_end_offset, partition.last_stable_offset) == (2, 2)
     assert partition.producer_of(producer.producer_id).coordinator_epoch == 1
+    late = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "coordinator_epoch": 0}
+    late |= {"transaction_result": True, "topics": [{"name": LEDGER, "partition_indexes": [0]}]}
+    reply = cluster.ask_broker(1).call(K.WRITE_TXN_MARKERS, 1, markers=[late])
+    assert reply.markers[0].topics[0].partitions[0].error_code == E.TRANSACTION_COORDINATOR_FENCED
 
 
 def test_a_moved_group_keeps_its_members_generation_and_offsets(cluster):

@@ -109,3 +109,22 @@ def test_a_restart_uses_the_same_ports(ottla_broker):
     ottla_broker.restart()
     assert ottla_broker.bootstrap == before
     assert [row["state"] for row in ottla_broker.brokers()] == ["running"] * 3
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_decision_is_carried_out_by_the_next_coordinator(kafka_topic, ottla_broker, ottla_faults, is_killed):
+    """The coordinator's broker stops, and the process may be killed, between the reply to EndTxn and the markers."""
+    producer = ottla_broker.producer_by_hand("tx-1")
+    assert producer.send(kafka_topic, b"paid") is ErrorCode.NONE
+    held = ottla_faults.on_marker(transactional_id="tx-1").hold()
+    assert producer.commit() is ErrorCode.NONE
+    held.wait_hit()
+    assert ottla_broker.transaction("tx-1").state == "PrepareCommit"
+    ottla_broker.stop_broker(1, optional=True)
+    if is_killed:
+        ottla_broker.kill()
+        ottla_broker.restart()
+    else:
+        held.release()
+    ottla_broker.assert_committed(kafka_topic, ["paid"])
+    assert ottla_broker.transaction("tx-1").state == "CompleteCommit"
