@@ -18,7 +18,7 @@ from lab.crash.verdicts import State, judge
 from lab.planting import Original, Plant, Replacement
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.config.option import INT64_MAX
-from ottla.broker.log import batches, log_loader, tail_kind
+from ottla.broker.log import batches, log_loader, replay, tail_kind
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.log_loader import LogLoader
@@ -279,12 +279,13 @@ PLANTS: Final[dict[str, Hunted]] = {
     "torn-tail-kept": _plant(
         _in_states, "Recovery finds a torn tail and leaves it in the file.", LogSegment, "truncate", _do_nothing
     ),
-    "producers-unread": _plant(
+    "producers-unread": Hunted(
+        Plant(
+            "Recovery takes the newest snapshot for the last state of the producers, and reads no batch after it.",
+            Replacement(log_loader, "replay", _do_nothing),
+            Replacement(replay, "replay", _do_nothing),
+        ),
         _in_states,
-        "Recovery takes the newest snapshot for the last state of the producers, and reads no batch after it.",
-        log_loader,
-        "replay",
-        _do_nothing,
     ),
     "crc-unchecked": _plant(
         _in_flips, "Recovery does not check the CRC of a batch.", batches, "_check_run", _ignore_crc

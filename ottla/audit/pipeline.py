@@ -50,6 +50,7 @@ def audit(runner: Runner, request: Request) -> Audit:
 
 def audit_listing(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
     """Audit the listed partitions, and list again when the broker deleted files that were to be read."""
+    request = at_time_of_copy(request, listed)
     for _ in range(MOST_TRIES - 1):
         try:
             return _audit_once(runner, request, listed)
@@ -61,7 +62,6 @@ def audit_listing(runner: Runner, request: Request, listed: Sequence[Listed]) ->
 
 
 def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
-    request = at_time_of_copy(request, listed)
     logs = [one.log for one in listed]
     chosen = _choose(request, listed)
     copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}

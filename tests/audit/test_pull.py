@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import math
 import shutil
 import stat
-import time
 
 import pytest
 
@@ -16,9 +14,6 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.structs import OffsetAndMetadata
 
-from ottla.audit.pipeline import audit
-from ottla.audit.request import Request
-from ottla.audit.runner import ThreadRunner
 from ottla.broker.ports.disk import RealDisk
 from ottla.cli.graduate.command import graduate
 from ottla.cli.pull import partition
@@ -26,15 +21,13 @@ from ottla.cli.pull.command import pull
 from ottla.cli.pull.directory import Progress, Pull, open_directory
 from ottla.cli.pull.mark import MARK, decode_mark, encode_mark
 from ottla.cli.pull.partition import load_log_files, save_log_files
-from ottla.cli.pull.source import Request as PullRequest
-from ottla.cli.pull.source import list_source
+from ottla.cli.pull.source import Request, list_source
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.checkpoints import LEADER_EPOCHS, LOG_STARTS, META_PROPERTIES, decode_offsets
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.case_run import BEGIN_MS
-from ottla.wire import Unanswered, partition_stream
+from ottla.wire import Unanswered
 from ottla.wire.address import connections_to, parse_kafka_address
-from ottla.wire.cluster import Cluster
 from tests.audit.test_cluster import HERE, SERVED, SOON_MS, audit_of, facts_of
 from tests.corpus import KEEPING, write_files
 from tests.thread_broker import ThreadBroker
@@ -136,45 +129,6 @@ def test_an_audit_of_the_copy_finds_what_an_audit_of_the_source_finds(tmp_path):
     with broker:
         pull_json(broker, tmp_path / "copy", *EVERYTHING)
         assert facts_of(audit_of((str(tmp_path / "copy"),))) == facts_of(audit_of((str(root),)))
-
-
-def begin(broker, transactional_id):
-    """Write a record in a transaction, and return its producer."""
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=transactional_id)
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("ledger", b"x").get(EVENT_TIMEOUT_S)
-    return producer
-
-
-def test_no_transaction_after_the_copy_of_the_decisions_is_called_forgotten(tmp_path):
-    copy = tmp_path / "copy"
-
-    def verdicts(later_ms):
-        found = audit(ThreadRunner(1), Request((str(copy),), (), round(time.time() * 1000) + later_ms))
-        faults = [one.message for one in found.findings if one.severity in ("error", "warning")]
-        return [str(one.verdict) for one in found.open_transactions], faults
-
-    with ThreadBroker(tmp_path / "source") as broker:
-        ended = begin(broker, "ended")
-        ended.commit_transaction()
-        pull_json(broker, copy, "--topics", "ledger", "--transactions")
-        ended.begin_transaction()
-        ended.send("ledger", b"x").get(EVENT_TIMEOUT_S)
-        ended.commit_transaction()
-        opened = begin(broker, "open")
-        pull_json(broker, copy, "--topics", "ledger")
-        document = json.loads((copy / MARK).read_bytes())
-        for one in document["topics"]["__transaction_state"]["partitions"].values():
-            one["copied_ms"] -= 3_600_000
-        (copy / MARK).write_text(json.dumps(document))
-        for later_ms in (0, 3_600_000):
-            assert verdicts(later_ms) == (["unverifiable"], [])
-        pull_json(broker, copy, "--topics", "ledger", "--transactions")
-        for later_ms in (0, 3_600_000):
-            assert verdicts(later_ms) == (["in time"], [])
-        opened.close()
-        ended.close()
 
 
 def test_a_broker_serves_the_copy_and_it_can_be_pulled_again(tmp_path):
@@ -336,45 +290,6 @@ def test_a_partition_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
         assert run(broker, copy, "--topics", "*").exit_code == 0
 
 
-def test_a_topic_that_is_deleted_while_it_is_read_is_left_out(tmp_path, monkeypatch):
-    read = partition.read_runs
-    with ThreadBroker(tmp_path / "source") as broker:
-        produce(broker, range(3))
-
-        def delete_after(window, log):
-            yield from read(window, log)
-            admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-            admin.delete_topics([window.topic])
-            admin.close()
-
-        monkeypatch.setattr(partition, "read_runs", delete_after)
-        result = run(broker, tmp_path / "copy", "--topics", "*")
-    assert result.exit_code == 1
-    assert "ledger: the topic was deleted while it was read" in result.stdout
-
-
-def test_leaders_are_asked_for_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition_stream, "NEW_S", math.inf)
-    ask, asked = Cluster.topology, []
-
-    def count(cluster, topics=None, **options):
-        asked.append(topics)
-        return ask(cluster, topics, **options)
-
-    monkeypatch.setattr(Cluster, "topology", count)
-    with ThreadBroker(tmp_path / "source") as broker:
-        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-        admin.create_topics([NewTopic("many", 5, 1), *(NewTopic(f"other-{number}", 1, 1) for number in range(5))])
-        admin.close()
-        producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-        for topic, number in [("many", number) for number in range(5)] + [(f"other-{at}", 0) for at in range(5)]:
-            producer.send(topic, b"x", partition=number).get(EVENT_TIMEOUT_S)
-        producer.close()
-        rows = pull_json(broker, tmp_path / "copy", "--topics", "*")["partitions"]
-    assert sum(row["batches"] for row in rows) == 10
-    assert len(asked) == 4  # the listing, the first and last offsets, and whether a topic is another one at the end
-
-
 def test_a_changed_identity_is_one_line(ledger, tmp_path):
     copy = tmp_path / "copy"
     pull_json(ledger, copy, "--topics", "ledger")
@@ -501,7 +416,7 @@ def test_positions_and_a_copy_of_the_topic_do_not_mix(tmp_path):
 def pull_without_groups(address, copy):
     """Pull topic ledger as a user without READ on `__consumer_offsets`."""
     with connections_to(address).borrow() as cluster:
-        source = list_source(cluster, PullRequest(("ledger",)))._replace(lacks_groups=True)
+        source = list_source(cluster, Request(("ledger",)))._replace(lacks_groups=True)
     with open_directory(RealDisk(), str(copy)) as mark:
         found = Pull(RealDisk(), str(copy), address, mark, source, BEGIN_MS)
         found.run(Progress(lambda done, count: None, lambda size_bytes: None))

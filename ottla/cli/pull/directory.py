@@ -151,7 +151,7 @@ class Pull:
                 done += 1
                 self._guard(f"{topic.name}-{index}", partial(self._copy, topic, index, found, progress, segment_bytes))
         if any(row.batches for row in self.rows):
-            reasons = self._find_replaced(topics)
+            reasons = self._explain_other_topics(topics)
             self.left_out += [f"{name}: {reason}" for name, reason in reasons.items()]
         progress.on_partition(done, count)
 
@@ -253,7 +253,7 @@ class Pull:
         known.missing = [*dict.fromkeys((*known.missing, *damage))]
         self._write_mark()
 
-    def _find_replaced(self, topics: Sequence[SourceTopic]) -> dict[str, str]:
+    def _explain_other_topics(self, topics: Sequence[SourceTopic]) -> dict[str, str]:
         """Return the topics that are other ones now, with the reason. Brokers before Kafka 3.1 send records by name."""
         with connections_to(self._address).borrow() as cluster:
             topology = cluster.topology([topic.name for topic in topics])
@@ -263,7 +263,7 @@ class Pull:
 
     def _find_start(self, topic: SourceTopic, index: int) -> int:
         """Return the log start of a partition at the source. Raises Refused if the topic is another one now."""
-        if reason := self._find_replaced([topic]).get(topic.name):
+        if reason := self._explain_other_topics([topic]).get(topic.name):
             raise Refused(reason)
         place = topic.name, index
         with connections_to(self._address).borrow() as cluster:
