@@ -5,6 +5,7 @@ Numbers are the sections of KIP-848 in Kafka 4.3.1: static members (8), offsets 
 
 from uuid import UUID
 
+from consumer_group_migration_scripts import ClassicMember
 from consumer_group_requests import OWN, Member
 from group_requests import OFFSETS, part, request
 
@@ -14,6 +15,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.internal_topics.offsets_records import OffsetKey, decode_offset_value, read_offsets_key
 from ottla.protocol.records import iter_records
+from tests.subscriptions import assign
 
 BROKER_RESOURCE, GROUP_RESOURCE = 4, 32
 SET_CONFIG, DELETE_CONFIG = 0, 1
@@ -325,6 +327,22 @@ def a_member_never_acknowledges_a_revocation(requests):
     requests.describe_consumer_group()
 
 
+def a_static_member_changes_its_protocol_and_back_without_an_epoch(requests):
+    old = ClassicMember(requests, "", "i1")
+    old.join({})
+    old.sync(given=[(old.member_id, assign(**{requests.a: [0, 1]}))])  # as if the rest were withheld
+    new = Member(requests, "m1", instance="i1", assignor="range")
+    new.join()
+    requests.describe_consumer_group()
+    again = ClassicMember(requests, "", "i1")
+    again.join({})
+    requests.list_types()
+    again.sync()
+    again.beat()
+    requests.describe_as_classic()
+    requests.read_records(ordered=False)
+
+
 SCRIPTS = [
     members_commit_and_fetch_by_topic_id,
     clients_without_a_group_commit_by_topic_id,
@@ -335,5 +353,6 @@ SCRIPTS = [
     options_of_a_running_broker_have_bounds,
     heartbeats_with_every_epoch,
     a_static_id_is_taken_twice,
+    a_static_member_changes_its_protocol_and_back_without_an_epoch,
     a_member_never_acknowledges_a_revocation,
 ]

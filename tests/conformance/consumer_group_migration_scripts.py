@@ -456,22 +456,6 @@ def a_static_consumer_that_is_away_is_replaced_by_a_classic_member(requests):
     requests.read_records(ordered=False)
 
 
-def a_static_member_changes_its_protocol_and_back_without_an_epoch(requests):
-    old = ClassicMember(requests, "", "i1")
-    old.join({})
-    old.sync(given=[(old.member_id, assign(**{requests.a: [0, 1]}))])  # as if the rest were withheld
-    new = Member(requests, "m1", instance="i1", assignor="range")
-    new.join()
-    requests.describe_consumer_group()
-    again = ClassicMember(requests, "", "i1")
-    again.join({})
-    requests.list_types()
-    again.sync()
-    again.beat()
-    requests.describe_as_classic()
-    requests.read_records(ordered=False)
-
-
 def a_dynamic_consumer_changes_its_protocol_and_back(requests):
     new = Member(requests, "m1", assignor="range")
     new.join()
@@ -510,6 +494,5 @@ SCRIPTS = [
     a_classic_member_with_other_topics_takes_the_place_of_the_last_consumer,
     a_classic_member_takes_the_place_of_one_of_two_consumers,
     a_static_consumer_that_is_away_is_replaced_by_a_classic_member,
-    a_static_member_changes_its_protocol_and_back_without_an_epoch,
     a_dynamic_consumer_changes_its_protocol_and_back,
 ]
