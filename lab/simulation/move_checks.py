@@ -62,7 +62,7 @@ class MoveChecks:
             before, now = self._leader_epochs.get(partition, 0), partition.leader_epoch
             if before != now:
                 self._leader_epochs[partition] = now
-                yield from self._check_parked(partition)
+                yield from self._check_waiting_fetches(partition)
             self._parked[partition] = [*partition._waiting_fetches]
             if self._checked.get(partition, (0, 0))[0] < partition.log_end_offset:
                 yield from self._check_batches(partition, before)
@@ -82,20 +82,16 @@ class MoveChecks:
                     found[place] = shard
         for place, shard in self._shards.items():
             if found.get(place) is not shard and isinstance(shard, Shard):
-                self._watched(shard).moves.clear()
+                _states_of(shard).moves.clear()
                 self._former.append(shard)
         self._shards = found
 
     def _check_former(self) -> Iterator[str]:
         for shard in self._former:
-            for transactional_id, before, after in self._watched(shard).moves:
+            for transactional_id, before, after in _states_of(shard).moves:
                 yield f"former-coordinator: {transactional_id} moves after the shard has resigned: {before} -> {after}"
 
-    def _watched(self, shard: Shard) -> Any:
-        """Return the states of a shard, which `Invariants` watches."""
-        return shard.states
-
-    def _check_parked(self, partition: Partition) -> Iterator[str]:
+    def _check_waiting_fetches(self, partition: Partition) -> Iterator[str]:
         left = [wait for wait in self._parked.get(partition, ()) if wait in partition._waiting_fetches]
         if left:
             yield f"parked: {len(left)} fetches wait for {partition.name}, whose leader has changed"
@@ -182,3 +178,8 @@ class MoveChecks:
         for name in sorted(live.topics.keys() | image.topics.keys()):
             if live.topics.get(name) != image.topics.get(name):
                 yield f"replay: {name} is {live.topics.get(name)}, by the metadata log {image.topics.get(name)}"
+
+
+def _states_of(shard: Shard) -> Any:
+    """Return the states of a shard, which `Invariants` watches."""
+    return shard.states

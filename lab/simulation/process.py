@@ -109,7 +109,7 @@ class Process:
                 return self.write(link, request, attempt)
             yield Pause(RECONNECT_MS)
             if routes is not None:
-                routes.on_refused(broker)
+                routes.forget_broker(broker)
 
     def connect(self, broker: int) -> Link | None:
         """Return the connection to a broker, a new one if there is none; None if it is refused."""

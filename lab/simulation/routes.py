@@ -36,7 +36,7 @@ class Leader(NamedTuple):
     """The leader of a partition, as the target of a request."""
 
     topic: str
-    index: int
+    partition: int
 
 
 class Coordinator(NamedTuple):
@@ -85,30 +85,30 @@ _TARGET_OF: Final[Mapping[int, Callable[[Any], Target]]] = {
 }
 
 
-def _of_first_row(message: Any) -> int:
+def _error_of_row(message: Any) -> int:
     return int(message.topics[0].partitions[0].error_code) if message.topics else 0
 
 
-def _of_added(message: Any) -> int:
+def _error_of_addition(message: Any) -> int:
     return int(message.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
 
-def _of_offsets(message: Any) -> int:
+def _error_of_offsets(message: Any) -> int:
     return int(message.groups[0].error_code if message.groups else message.error_code)
 
 
-def _of_marker(message: Any) -> int:
+def _error_of_marker(message: Any) -> int:
     return int(message.markers[0].topics[0].partitions[0].error_code)
 
 
 _ERROR_OF: Final[Mapping[int, Callable[[Any], int]]] = {
     _A.PRODUCE: lambda message: int(message.responses[0].partition_responses[0].error_code),
     _A.FETCH: lambda message: int(message.responses[0].partitions[0].error_code),
-    _A.WRITE_TXN_MARKERS: _of_marker,
-    _A.ADD_PARTITIONS_TO_TXN: _of_added,
-    _A.TXN_OFFSET_COMMIT: _of_first_row,
-    _A.OFFSET_COMMIT: _of_first_row,
-    _A.OFFSET_FETCH: _of_offsets,
+    _A.WRITE_TXN_MARKERS: _error_of_marker,
+    _A.ADD_PARTITIONS_TO_TXN: _error_of_addition,
+    _A.TXN_OFFSET_COMMIT: _error_of_row,
+    _A.OFFSET_COMMIT: _error_of_row,
+    _A.OFFSET_FETCH: _error_of_offsets,
 }
 """The first error of an answer; other answers with a target have an `error_code`."""
 
@@ -136,7 +136,7 @@ class Routes:
         """Return the broker that a request was sent to last, or the first one."""
         return self._known.get(_target_of(asked), 0)
 
-    def on_refused(self, broker: int) -> None:
+    def forget_broker(self, broker: int) -> None:
         """Forget everything that leads to a broker, which refuses connections."""
         self._process.world.met["connections refused"] += self._process.world.assembly is not None
         self._known = {target: each for target, each in self._known.items() if each != broker}

@@ -1,5 +1,7 @@
 """Leaders and coordinators that move between several brokers in one process, and brokers that stop and start."""
 
+from functools import partial
+
 import pytest
 
 from ottla.broker.assembly import Assembly
@@ -247,6 +249,18 @@ def test_a_replica_that_is_not_in_sync_does_not_lead(cluster, leadership):
     assert describe(cluster.ask_broker(3))[0] == -1 and describe(cluster)[3] == [1]
     cluster.complete(leadership.start_broker(1))
     assert describe(cluster) == (1, 2, [1, 2], [1, 2], [])
+
+
+def test_a_leader_that_stops_while_another_broker_starts_leads_again_later(cluster, leadership):
+    """Each change waits for the one before, and decides with the brokers that are stopped by then."""
+    cluster.complete(leadership.stop_broker(2))
+    failures = []
+    for change in (leadership.stop_broker(3), leadership.start_broker(3), leadership.stop_broker(1)):
+        cluster.turns.event(partial(cluster.turns.start, change, lambda none: None, failures.append))
+    cluster.advance(100)
+    assert failures == [] and describe(cluster.ask_broker(3))[0] == -1
+    cluster.complete(leadership.start_broker(1))
+    assert describe(cluster) == (1, 2, [1, 2], [1], [2])
 
 
 def test_topics_that_are_created_meanwhile_have_leaders_that_run(cluster, leadership):

@@ -70,7 +70,8 @@ class Leadership:
             leader = node_id if place.leader == NO_LEADER and node_id in place.isr else place.leader
             if leader == NO_LEADER:
                 return leader, place.isr
-            return leader, [each for each in place.replicas if each not in stopped]
+            # The leader may be about to stop: it stays in sync until another one leads.
+            return leader, [each for each in place.replicas if each == leader or each not in stopped]
 
         await self._change_all(decide)
 
