@@ -34,6 +34,8 @@ MOST_MARKERS: Final = 200
 MOST_REPLY_BYTES: Final = 1024 * 1024
 """More than the reply to `MOST_MARKERS` with the longest names."""
 
+_MOST_INT32: Final = 0x7FFF_FFFF
+
 _Key = tuple[int, str, int]
 """Producer id, topic, partition: the place of an answer in a reply."""
 
@@ -156,7 +158,7 @@ class _Channel:
         elif self._connection.transport is not None:
             self._collect()
             if self._sent:
-                self._correlation_id += 1
+                self._correlation_id = self._correlation_id + 1 & _MOST_INT32
                 self.turns.charge(REQUEST_US + len(self._sent) * ROW_US)
                 request = _build_request(self._sent.values())
                 frame = codec.encode_request(request, VERSION, self._correlation_id, self._client_id)
@@ -189,9 +191,13 @@ class _Channel:
             answer.give(errors.get(key, ErrorCode.REQUEST_TIMED_OUT) if arrives else ErrorCode.REQUEST_TIMED_OUT)
         self.send_next()
 
+    def uses(self, connection: "_Connection") -> bool:
+        """Return whether this is the current connection, and not one that was given up."""
+        return connection is self._connection
+
     def lose(self, connection: "_Connection") -> None:
         """Answer all markers because the connection is lost."""
-        if connection is self._connection:
+        if self.uses(connection):
             self._fail()
 
     def close(self) -> None:
@@ -232,7 +238,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
-        self._channel.turns.event(self._channel.send_next)
+        if self._channel.uses(self):
+            self._channel.turns.event(self._channel.send_next)
+        else:
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._channel.turns.event(lambda: self._receive(data))
@@ -243,7 +252,8 @@ class _Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> None:
         try:
             for frame in self._frames(data):
-                self._channel.receive(frame)
+                if self._channel.uses(self):
+                    self._channel.receive(frame)
         except ProtocolError as error:
             log.error("Closing a connection between two brokers of this process: a reply to markers is bad: %s", error)
             self._channel.lose(self)
