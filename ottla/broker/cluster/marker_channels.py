@@ -7,7 +7,6 @@ coordinator sends it again: the connection is lost, no reply arrives within 30 s
 Source: `TransactionMarkerChannelManager`, `TransactionMarkerRequestCompletionHandler` of Kafka 4.3.1.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ from typing import Any, Final, Protocol
 from ottla.broker.cluster.links import Links
 from ottla.broker.costs import REQUEST_US, ROW_US
 from ottla.broker.ports.clock import Clock, Timer
+from ottla.broker.ports.listener import StreamProtocol, Transport
 from ottla.broker.ports.peers import Peers
 from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
@@ -124,7 +124,7 @@ class _Channel:
         turns: Turns,
         clock: Clock,
         reaches: Callable[[], bool],
-        connect: Callable[[asyncio.Protocol], None],
+        connect: Callable[[StreamProtocol], None],
     ) -> None:
         self.turns = turns
         self._client_id = client_id
@@ -228,20 +228,20 @@ class _Channel:
             timer.cancel()
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(StreamProtocol):
     """A connection of a channel."""
 
     def __init__(self, channel: _Channel) -> None:
         self._channel = channel
         self._inbox = ReceiveBuffer(MOST_REPLY_BYTES)
-        self.transport: asyncio.Transport | None = None
+        self.transport: Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
         if self._channel.uses(self):
             self._channel.turns.event(self._channel.send_next)
         else:
-            self.transport.abort()
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._channel.turns.event(lambda: self._receive(data))

@@ -82,7 +82,7 @@ class LoopPeers:
             await self._loop.sock_connect(outgoing, self._address)
             await self._loop.create_connection(lambda: end, sock=outgoing)
         except OSError as error:
-            self._forget_closed()
+            self._drop_stale_addresses()
             outgoing.close()
             end.connection_lost(error)
 
@@ -94,14 +94,14 @@ class LoopPeers:
 
     def accept(self, ip: str, port: int) -> asyncio.BufferedProtocol | None:
         """Return the protocol of a connection that this process has opened and not closed, else None."""
-        self._forget_closed()
+        self._drop_stale_addresses()
         found = self._outgoing.pop((ip, port), None)
         if found is None:
             self._on_foreign(f"{ip}:{port}")
             return None
         return self._accept(found[1])
 
-    def _forget_closed(self) -> None:
+    def _drop_stale_addresses(self) -> None:
         """Forget the addresses of closed sockets, because another process may use them now."""
         for address, (outgoing, _) in list(self._outgoing.items()):
             if outgoing.fileno() == -1:
@@ -132,7 +132,7 @@ class MemoryPeers:
 
 
 class _PipeEnd(asyncio.Transport):
-    """One end of a connection in memory: the transport of `protocol`."""
+    """End of a connection in memory: the transport of `protocol`."""
 
     def __init__(self, next_turn: NextTurn, protocol: asyncio.BaseProtocol, deliver: Callable[[bytes], None]) -> None:
         super().__init__()
@@ -154,9 +154,9 @@ class _PipeEnd(asyncio.Transport):
     def take(self, data: bytes) -> None:
         """Deliver bytes of the other end, unless the protocol does not read."""
         self._received.append(data)
-        self._deliver_received()
+        self._deliver_all()
 
-    def _deliver_received(self) -> None:
+    def _deliver_all(self) -> None:
         while self._received and self._reading and not self._closed:
             self._deliver(self._received.pop(0))
 
@@ -165,7 +165,7 @@ class _PipeEnd(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._reading = True
-        self._next_turn(self._deliver_received)
+        self._next_turn(self._deliver_all)
 
     def close(self) -> None:
         self._next_turn(self.end)

@@ -138,7 +138,7 @@ def listening_ports(pid):
     return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
-def test_markers_cross_a_port_that_serves_no_other_process_whatever_clients_need(tmp_path, certificates):
+def test_markers_cross_a_port_that_closes_foreign_connections(tmp_path, certificates):
     flags = (
         "listeners=SASL_SSL://127.0.0.1:0",
         "ssl.keystore.type=PEM",

@@ -93,7 +93,7 @@ def test_a_connection_of_another_process_is_closed_at_once(run):
 
 
 def test_the_address_of_a_closed_connection_lets_nothing_in(run):
-    """It was never accepted, and another process has its port now."""
+    """The socket was never accepted, and another process has its port now."""
 
     async def test(peers, accepted, foreign):
         with socket.create_server((LOOPBACK, 0)) as former:
