@@ -12,6 +12,7 @@ from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.produce import FIRST_VERSION_THAT_ADDS
 from ottla.broker.api.produce_check import Write
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.marker_channels import MarkerAnswer
 from ottla.broker.deadline import sleep
 from ottla.broker.log.cleaning.compaction import CleanableOffsets, SegmentSizes
 from ottla.broker.log.partition import Partition
@@ -252,7 +253,7 @@ class UnrepeatedMarkers:
     def __init__(self, sink: LocalMarkerWriter) -> None:
         self._sink = sink
 
-    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode | MarkerAnswer:
         """Write the marker once."""
         error = self._sink.write_marker(topic, index, marker)
         return NO_ERROR if markers._NEXT.get(error) is markers.Next.RETRY else error

@@ -97,7 +97,7 @@ class AdminPort:
         known = [each for each in at_door if each.came_ms <= before_ms]
         return 0.0 if _close_one(at_door, known, 0.0) else WAIT_MS
 
-    def accept(self, ip: str) -> HttpConnection:
+    def accept(self, ip: str, port: int) -> HttpConnection:
         """Return the protocol of a new connection from this address."""
         turns = self._turns
         turns.charge(CONNECTION_US)

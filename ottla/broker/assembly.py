@@ -13,6 +13,7 @@ from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
 from ottla.broker.cluster.links import Links
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.marker_channels import MarkerChannels
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
 from ottla.broker.cluster.view import View
@@ -29,6 +30,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.metrics import Metrics, TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
+from ottla.broker.ports.peers import MemoryPeers, Peers
 from ottla.broker.ports.web import Web
 from ottla.broker.ports.workers import Workers
 from ottla.broker.security.jwks import KeyFetchContext
@@ -68,16 +70,20 @@ class Assembly:
         storage: Storage | None = None,
         frozen: bool = False,
         broker_count: int = 1,
+        peers: Peers | None = None,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
         Without `workers` long work runs in turns. `memory_bytes` limits the memory that clients can make the broker
         hold, unless `queued.max.request.bytes` is set. `storage` is given if the caller has opened it already, in
         steps; if not, it is opened for `broker_count` brokers. A `frozen` broker ends no transaction, expires, deletes
-        and compacts nothing, until it thaws.
+        and compacts nothing, until it thaws. Several brokers connect with each other by `peers`, or in memory.
         """
         self.config = config
         self.connections: set[Connection] = set()
+        """The connections of clients."""
+        self.peer_connections: set[Connection] = set()
+        """The connections between the brokers of the process, which no limits count."""
         self._clock = clock
         self._turns = turns
         self._shared = SharedMemory()
@@ -90,7 +96,9 @@ class Assembly:
             to_the_end(storage.open())
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
-        self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes)
+        if peers is None and len(cluster.own_ids) > 1:
+            peers = MemoryPeers(clock.next_turn, self.accept_peer)
+        self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers)
         self.broker.metrics.connections = self.connections
         self._logins = self._follow_security(storage)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
@@ -191,7 +199,8 @@ class Assembly:
         """
         await self.leadership.stop_broker(node_id)
         self.on_broker_stopped(node_id)
-        for connection in list(self.connections):
+        self._broker_of(node_id).transactions.sink.stop()
+        for connection in [*self.connections, *self.peer_connections]:
             if connection.session.node_id == node_id:
                 connection.close()
 
@@ -239,6 +248,17 @@ class Assembly:
             connection.ask_for_login(authenticator, self.config, mechanisms.max_receive_bytes)
         return connection
 
+    def accept_peer(self, node_id: int) -> Connection | None:
+        """Return the protocol object of a connection to the broker of this id from another one; None if it is
+        stopped."""
+        if node_id in self.broker.cluster.stopped_ids:
+            return None
+        dispatcher = self.dispatchers[node_id - self.broker.cluster.node_id]
+        connection = Connection(dispatcher, self._turns, self.peer_connections, self.config, self._shared)
+        connection.session.node_id = node_id
+        connection.session.is_peer = True
+        return connection
+
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""
         for timer in self._timers.values():
@@ -252,7 +272,10 @@ class Assembly:
         self.snapshots.stop()
         for each in self.broker.brokers:
             self._turns.event(each.transactions.stop)
+            each.transactions.sink.stop()
             self._turns.event(each.groups.stop)
+        for connection in list(self.peer_connections):
+            connection.close()
         self._cleaner.stop()
         self.broker.logs.close()
 
@@ -330,7 +353,7 @@ class Assembly:
 
 
 def _build_broker(
-    storage: Storage, clock: Clock, turns: Turns, workers: Workers | None, memory_bytes: int
+    storage: Storage, clock: Clock, turns: Turns, workers: Workers | None, memory_bytes: int, peers: Peers | None
 ) -> tuple[Broker, list[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]]:
     """Return the broker, and for each broker of the process its view of the cluster and its coordinators."""
     config, logs, cluster = storage.config, storage.logs, storage.cluster
@@ -339,7 +362,10 @@ def _build_broker(
     markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
     # One broker has the cluster itself, each of several a view of it.
     views = [cluster] if links is None else [View(cluster, node_id) for node_id in cluster.own_ids]
-    sinks = [LocalMarkerWriter(cluster, logs.flusher, view.node_id, links) for view in views]
+    channels: list[MarkerChannels | None] = [None]
+    if links is not None and peers is not None:
+        channels = [MarkerChannels(view.node_id, turns, clock, links, peers) for view in views]
+    sinks = [LocalMarkerWriter(cluster, logs.flusher, each) for each in channels]
     parts = [
         (
             view,

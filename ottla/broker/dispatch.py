@@ -126,7 +126,7 @@ class Dispatcher:
             self._broker.turns.charge(FIRST_USE_US)
         request = Request(key, version, correlation_id, client_id, session, None, reservation)
         self._metrics.apis[key].versions[version] += 1
-        if self._quotas.enabled and not (authenticator is not None and authenticator.is_login(key)):
+        if self._quotas.enabled and not (session.is_peer or (authenticator and authenticator.is_login(key))):
             request.quota = self._quotas.begin(key, session.principal, client_id, len(frame))
 
         def bug(error: Exception) -> None:

@@ -20,6 +20,7 @@ from ottla.broker.ports.descriptors import connection_share, descriptor_limit, s
 from ottla.broker.ports.listener import BoundAddress
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
+from ottla.broker.ports.peers import LoopPeers
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
 from ottla.broker.security.listeners import ListenerTls
 from ottla.broker.turns import Turns
@@ -51,10 +52,11 @@ async def _bind(network: LoopNetwork, listener: Listener) -> Sockets:
 class Listeners:
     """The sockets of all listeners, and the connections that they accept."""
 
-    def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork) -> None:
+    def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork, peers: LoopPeers | None = None) -> None:
         """Read the limits and the keystores. Raises OSError if a limit names an unknown host, or if a listener's
-        keystore cannot be used."""
+        keystore cannot be used. Several brokers have `peers`."""
         self._assembly = assembly
+        self._peers = peers
         self._turns = turns
         self._network = network
         self._clock = assembly.broker.clock
@@ -79,6 +81,8 @@ class Listeners:
             for number in range(len(brokers)):
                 for listener in self._config.listeners:
                     bound[number, listener.name] = await _bind(self._network, _shift(listener, number))
+            if self._peers is not None:
+                self._peers.listen(self._accept_peer, self._report_foreign, self.report_failure, self.defer)
         except OSError:
             for sockets in bound.values():
                 self._network.close(sockets)
@@ -128,6 +132,8 @@ class Listeners:
         """Stop listening. Accepted connections stay."""
         for bound in self._listeners:
             bound.listener.close()
+        if self._peers is not None:
+            self._peers.close()
 
     def describe(self) -> str:
         """Return the bound addresses, with the advertised ones where they differ."""
@@ -179,6 +185,13 @@ class Listeners:
         if tls is not None:
             connection.principal_of = tls.principal
         return connection
+
+    def _accept_peer(self, node_id: int) -> Connection | None:
+        self._turns.charge(CONNECTION_US)
+        return self._assembly.accept_peer(node_id)
+
+    def _report_foreign(self, address: str) -> None:
+        self._log("foreign", "Closed the connection of %s: only the brokers of this process may use its port", address)
 
     def defer(self, go_on: Callable[[], None]) -> bool:
         """Return False if the next connection can be accepted at once. Else call `go_on` when other work was done."""
@@ -251,7 +264,7 @@ class _ListenerCallbacks:
         self.defer = listening.defer
         self.report_failure = listening.report_failure
 
-    def accept(self, ip: str) -> Connection | None:
+    def accept(self, ip: str, port: int) -> Connection | None:
         return self._listening.accept(self._name, ip, self._broker)
 
 

@@ -28,6 +28,7 @@ from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import has_terminal, machine_bytes, return_freed_memory
 from ottla.broker.ports.network import LoopNetwork
+from ottla.broker.ports.peers import LoopPeers
 from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
@@ -144,6 +145,7 @@ class Server:
             if self._admin is not None:
                 self._admin.close()
             raise
+        peers = LoopPeers(loop) if self._broker_count > 1 else None
         self._assembly = Assembly(
             self.config,
             clock,
@@ -153,6 +155,7 @@ class Server:
             memory_bytes=memory_bytes,
             storage=storage,
             frozen=self._frozen,
+            peers=peers,
         )
         self.broker = self._assembly.broker
         if isinstance(turns, MeasuredTurns):
@@ -162,7 +165,7 @@ class Server:
         try:
             if self._admin is not None:
                 self._admin.serve(self.broker, started_ms)
-            self._listening = Listeners(self._assembly, turns, network)
+            self._listening = Listeners(self._assembly, turns, network, peers)
             addresses = await self._listening.open()
         except OSError:
             await self.stop()

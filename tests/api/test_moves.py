@@ -6,6 +6,7 @@ import pytest
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
+from ottla.broker.security.acl import AclAuthorizer
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import (
@@ -332,6 +333,38 @@ def test_markers_wait_while_the_leader_does_not_answer(cluster, is_paused):
     links.resume(2) if is_paused else links.reconnect()
     cluster.advance(1_100)
     assert producer.describe().transaction_state == "CompleteCommit"
+
+
+def test_markers_for_another_broker_are_a_request_that_needs_no_right_of_clients(cluster):
+    """The leader lets no client write markers."""
+    move(cluster, LEDGER, 2)
+    producer = Producer(cluster.ask_broker(1))
+    producer.add((LEDGER, [0]))
+    leader = cluster.assembly.broker.brokers[1]
+    leader.authorizer = AclAuthorizer()
+    requests = []
+    leader.observer.on_request = lambda frame, peer, send, refuse: requests.append(bytes(frame)) or (send, refuse)
+    assert producer.end() is E.NONE
+    cluster.advance(50)
+    assert producer.describe().transaction_state == "CompleteCommit"
+    (frame,) = [frame for frame in requests if frame[:4] == bytes([0, K.WRITE_TXN_MARKERS, 0, 2])]
+    assert b"broker-1-txn-marker-sender" in frame
+    assert cluster.assembly.connections and not cluster.assembly.connections & cluster.assembly.peer_connections
+    topics = [{"name": LEDGER, "partition_indexes": [0]}]
+    row = {"producer_id": 7, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0, "topics": topics}
+    reply = cluster.ask_broker(2).call(K.WRITE_TXN_MARKERS, 1, markers=[row])
+    assert reply.markers[0].topics[0].partitions[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_connections_between_brokers_end_with_a_broker_that_stops(cluster):
+    move(cluster, LEDGER, 2)
+    producer = Producer(cluster.ask_broker(1))
+    producer.add((LEDGER, [0]))
+    assert producer.end() is E.NONE
+    assert [each.session.node_id for each in cluster.assembly.peer_connections] == [2]
+    cluster.complete(cluster.assembly.stop_broker(2))
+    cluster.advance(10)
+    assert not cluster.assembly.peer_connections and cluster.assembly.accept_peer(2) is None
 
 
 def test_frozen_metadata_stay_as_they_were(cluster):

@@ -1,5 +1,8 @@
 """Rows that need several brokers: the coordinator, or the leader, is another one, or none."""
 
+from ottla.broker.api.context import Close
+from ottla.broker.api.table import TABLE
+from ottla.broker.dispatch import Dispatcher
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import LEDGER, OFFSETS, STATES, TXN, Producer, commit_in_transaction, move, three_brokers
@@ -41,6 +44,36 @@ def test_markers_go_to_the_leader_of_the_moment(row):
         move(cluster, LEDGER, 1)
     cluster.ask_broker(1).advance(1_100)
     assert producer.describe().transaction_state == "CompleteCommit"
+
+
+@row("FAN-6 before it has the markers", "FAN-6 before its answer arrives")
+def test_markers_are_sent_again_when_the_connection_to_their_leader_breaks(row):
+    cluster = three_brokers()
+    move(cluster, LEDGER, 2)
+    producer = Producer(cluster.ask_broker(1))
+    producer.add((LEDGER, [0]))
+    cluster.ask_broker(2)
+    assert producer.produce()[0] is E.NONE
+    api, breaks = TABLE[K.WRITE_TXN_MARKERS], [True]
+
+    async def write_and_break(broker, request):
+        is_written = row.endswith("arrives") or not breaks
+        reply = await api.handle(broker, request) if is_written else None
+        return Close("it breaks") if breaks and breaks.pop() else reply
+
+    table = {**TABLE, api.key: api._replace(handle=write_and_break)}
+    cluster.assembly.dispatchers[1] = Dispatcher(cluster.assembly.broker.brokers[1], table)
+    cluster.ask_broker(1)
+    assert producer.end() is E.NONE and breaks == []
+    assert producer.describe().transaction_state == "PrepareCommit"
+    cluster.advance(50)
+    assert producer.describe().transaction_state == "CompleteCommit"
+    partition = cluster.assembly.broker.cluster.partition(LEDGER, 0)
+    assert [header.is_control for header, _ in partition.scan(0)] == [
+        False,
+        True,
+        *([True] if row.endswith("arrives") else []),
+    ]
 
 
 @row("PROD-3")

@@ -8,7 +8,7 @@ producer id, with the topics of all its markers.
 Version notes: 1 is flexible and the first that Kafka 4 serves; 2 adds the transaction version of each marker
 (KIP-1228): from 2 on its epoch is the bumped one. Markers of version 1 follow the rules of transaction version 0.
 
-Needs ALTER of the cluster, or CLUSTER_ACTION.
+Needs ALTER of the cluster, or CLUSTER_ACTION, which the other brokers of this process have.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ Results = dict[int, dict[str, dict[int, ErrorCode]]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Write the markers."""
     results: Results = {}
-    may = broker.may(request, _ALTER) or broker.may(request, CLUSTER_ACTION)
+    may = request.session.is_peer or broker.may(request, _ALTER) or broker.may(request, CLUSTER_ACTION)
     for row in request.body.markers:
         marker = TransactionMarker(
             row.producer_id,
@@ -78,7 +78,8 @@ async def _write(broker: Broker, name: str, index: int, marker: TransactionMarke
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's answer when it cannot build such a marker
-    return broker.transactions.sink.write_marker(name, index, marker)
+    complete = broker.transactions.sink.completed_by.get(name)
+    return partition.append_marker(marker).error if complete is None else complete(partition, marker)
 
 
 async def _reply(broker: Broker, request: Request, results: Results) -> Reply:

@@ -1,30 +1,28 @@
-"""Writer of transaction markers to the partitions of this process. shell
+"""Writer of transaction markers: to the partitions of this broker, and over channels to those of other brokers. shell
 
-The brokers of one process append markers themselves, without the channel to other brokers that Kafka has
-(`TransactionMarkerChannelManager`). `completed_by` has a function for each topic whose leader does more than append:
-the group coordinator applies pending offsets.
+`completed_by` has a function for each topic whose leader does more than append: the group coordinator applies pending
+offsets.
 """
 
 from collections.abc import Callable
 
-from ottla.broker.cluster.links import Links
+from ottla.broker.cluster.marker_channels import MarkerAnswer, MarkerChannels
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.partition import Partition
-from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.values import TransactionMarker
 
 
 class LocalMarkerWriter:
-    """Writes the markers of the transaction coordinator of broker `node_id`."""
+    """Writes the markers of the transaction coordinator of a broker."""
 
-    def __init__(self, cluster: Cluster, flusher: Flusher, node_id: int, links: Links | None = None) -> None:
-        """`cluster` has all partitions of the process. `links` are those between its brokers if it has several."""
+    def __init__(self, cluster: Cluster, flusher: Flusher, channels: MarkerChannels | None = None) -> None:
+        """`cluster` has all partitions of the process. `channels` lead to its other brokers if it has several."""
         self._cluster = cluster
         self._flusher = flusher
-        self._node_id = node_id
-        self._links = links
+        self._channels = channels
         self.completed_by: dict[str, Callable[[Partition, TransactionMarker], ErrorCode]] = {}
 
     @property
@@ -40,11 +38,13 @@ class LocalMarkerWriter:
         else:
             partition.when_durable(partition.log_end_offset - 1, callback)
 
-    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        """Append a marker to the partition's log, at its leader. UNKNOWN_TOPIC_OR_PARTITION if the partition does not
-        exist; REQUEST_TIMED_OUT if the leader does not answer this broker."""
-        if self._links is not None and (error := self._reach_leader(self._links, topic, index)):
-            return error
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode | MarkerAnswer:
+        """Append a marker to the partition's log, or send it to the partition's leader and return the coming answer.
+
+        UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist; REQUEST_TIMED_OUT if the leader cannot be reached.
+        """
+        if self._channels is not None and (answer := self._send(self._channels, topic, index, marker)) is not None:
+            return answer
         partition = self._cluster.partition(topic, index)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -53,8 +53,16 @@ class LocalMarkerWriter:
             return complete(partition, marker)
         return partition.append_marker(marker).error
 
-    def _reach_leader(self, links: Links, topic: str, index: int) -> ErrorCode:
+    def stop(self) -> None:
+        """End the connections to other brokers. Markers on their way get no answer."""
+        if self._channels is not None:
+            self._channels.close()
+
+    def _send(
+        self, channels: MarkerChannels, topic: str, index: int, marker: TransactionMarker
+    ) -> ErrorCode | MarkerAnswer | None:
+        """Send a marker to the leader. Return None if this broker leads the partition."""
         leader, _ = self._cluster.leader_of(topic, index)
         if leader == NO_LEADER:
             return self._cluster.absence(topic, index)
-        return NO_ERROR if links.reaches(self._node_id, leader) else ErrorCode.REQUEST_TIMED_OUT
+        return None if leader == channels.node_id else channels.send(leader, topic, index, marker)

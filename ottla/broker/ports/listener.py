@@ -55,7 +55,7 @@ class Acceptor(Protocol):
     def wait_ms(self) -> float:
         """Return 0 to accept a connection now, the time to wait, or infinity to wait for `Listener.resume`."""
 
-    def accept(self, ip: str) -> asyncio.BaseProtocol | None:
+    def accept(self, ip: str, port: int) -> asyncio.BaseProtocol | None:
         """Return the protocol for a connection from this address; None to refuse it."""
 
     def report_failure(self, error: OSError) -> None:
@@ -213,7 +213,7 @@ class Listener:
 
     def _take(self, accepted: socket.socket, address: tuple[Any, ...]) -> None:
         """Serve an accepted connection, or close it if the acceptor refuses it."""
-        protocol = self._acceptor.accept(address[0])
+        protocol = self._acceptor.accept(address[0], address[1])
         if protocol is None:
             accepted.close()
             return

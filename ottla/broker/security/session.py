@@ -16,7 +16,7 @@ DEFAULT_LISTENER: Final = "PLAINTEXT"
 class Session:
     """Client of a connection. `principal` is TYPE:NAME, as in ACLs."""
 
-    __slots__ = ("authenticator", "listener_name", "node_id", "peer", "principal", "throttle_ms")
+    __slots__ = ("authenticator", "is_peer", "listener_name", "node_id", "peer", "principal", "throttle_ms")
 
     def __init__(self, listener_name: str = DEFAULT_LISTENER, peer: str = "?", principal: str = ANONYMOUS) -> None:
         self.listener_name = listener_name
@@ -27,6 +27,8 @@ class Session:
         self.principal = principal
         self.throttle_ms = 0
         """The time for which no further request is served after the next reply."""
+        self.is_peer = False
+        """Whether the client is another broker of this process: it has the right to write markers, and no quotas."""
         self.authenticator: Authenticator | None = None
         """Login of the client; None on a listener without SASL."""
 

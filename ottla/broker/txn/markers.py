@@ -1,7 +1,7 @@
 """Marker fan-out: write the outcome of a transaction to each of its partitions, then log Complete. shell
 
-Local markers are written after the reply of EndTxn in the same turn while its budget lasts, and the rest in later
-turns.
+Markers are written after the reply of EndTxn in the same turn while its budget lasts, and the rest in later turns.
+Those of other brokers are sent when the turn ends.
 
 A prepared transaction is decided and must end. If a partition cannot take its marker now, the write is repeated with
 back-off until it succeeds or the topic is deleted. A partition that will never take the marker is left out, with a
@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Final
 
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.marker_channels import MarkerAnswer
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import MARKER_US
 from ottla.broker.events import Events
@@ -46,7 +47,7 @@ class Next(Enum):
 
 _E = ErrorCode
 # Answers that are not listed are bugs: they are logged as errors, and the marker is tried again.
-_NEXT: Final = {
+_NEXT: Final[dict[object, Next]] = {
     _E.NONE: Next.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Next.DONE,
     _E.UNSUPPORTED_VERSION: Next.DONE,
@@ -68,8 +69,9 @@ class Completion:
     """A prepared transaction whose markers are being written. `awaiting` is the set in the id's transient state.
 
     `complained` is the last answer that was logged as an error, so that a lasting one is not logged each time.
-    `flushing` counts the markers that are written and not yet durable: a partition stays in `awaiting` until its marker
-    is durable. When nothing else is left to do, the completion is `waiting` until then.
+    `flushing` counts the markers that are written and not yet durable, and those that another broker has not answered:
+    a partition stays in `awaiting` until its marker is durable. When nothing else is left to do, the completion is
+    `waiting` until then.
     """
 
     __slots__ = (
@@ -217,32 +219,28 @@ class MarkerFanout:
                 del awaiting[partition]
                 continue
             try:
-                error = write_marker(name, index, marker)
+                answer = write_marker(name, index, marker)
             except Exception:
                 log.exception(
                     "%(topic)s-%(partition)d: writing the marker of %(transactional_id).100s failed",
                     _about(completion, partition),
                 )
                 continue
-            step = _NEXT.get(error)
-            if step is _DONE:
-                if self.events is not None:
-                    owner = completion.transactional_id, marker.producer_id, marker.producer_epoch
-                    self.events.record_marker(*owner, name, index, marker.commit)
-                if self._sink.flushing:
-                    self._flush(completion, partition)
+            if _NEXT.get(answer) is not _DONE:
+                if isinstance(answer, MarkerAnswer):
+                    answer.follow(completion.shard, self._await_answer(completion, partition))
                 else:
-                    del awaiting[partition]
-            elif step is Next.DROP:
+                    self._apply(completion, partition, answer)
+            elif self._sink.flushing:
+                self._sink.when_durable(*partition, self._await_answer(completion, partition))
+            else:
+                if self.events is not None:
+                    _record(self.events, completion, partition)
                 del awaiting[partition]
-                _warn(completion, partition, error)
-            elif step is None and error is not completion.complained:
-                completion.complained = error
-                _complain(completion, partition, error)
             if turns.is_spent and awaiting:
                 return False
         if completion.flushing:
-            completion.waiting = True  # the last flush enqueues it again
+            completion.waiting = True  # the last answer enqueues it again
             return True
         if awaiting:
             self._later(completion)
@@ -250,19 +248,34 @@ class MarkerFanout:
             self._complete(completion)
         return True
 
-    def _flush(self, completion: Completion, partition: TopicPartition) -> None:
-        """Remove the partition from `awaiting` when its marker is durable."""
+    def _await_answer(self, completion: Completion, partition: TopicPartition) -> Callable[[ErrorCode], None]:
+        """Return the callback for the answer of a partition, which arrives when its marker is durable."""
         completion.flushing += 1
 
-        def on_flush(error: ErrorCode) -> None:
+        def on_answer(error: ErrorCode) -> None:
             completion.flushing -= 1
-            if not error:
-                completion.awaiting.pop(partition, None)
+            if completion.shard.resigned:
+                return
+            self._apply(completion, partition, error)
             if completion.waiting and not completion.flushing:
                 completion.waiting = False
                 self._enqueue(completion)
 
-        self._sink.when_durable(*partition, on_flush)
+        return on_answer
+
+    def _apply(self, completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:
+        """Apply the answer of a partition: remove the partition from `awaiting`, or leave it for the next round."""
+        step = _NEXT.get(error)
+        if step is _DONE:
+            if self.events is not None:
+                _record(self.events, completion, partition)
+            completion.awaiting.pop(partition, None)
+        elif step is Next.DROP:
+            completion.awaiting.pop(partition, None)
+            _warn(completion, partition, error)
+        elif step is None and error is not completion.complained:
+            completion.complained = error
+            _complain(completion, partition, error)
 
     def _complete(self, completion: Completion) -> None:
         error = self._log_complete(completion)
@@ -288,6 +301,13 @@ class MarkerFanout:
         self._backing_off.pop(completion, None)
         completion.round = iter(tuple(completion.awaiting))
         self._enqueue(completion)
+
+
+def _record(events: Events, completion: Completion, partition: TopicPartition) -> None:
+    """Record a written marker in the event history."""
+    marker = completion.marker
+    owner = completion.transactional_id, marker.producer_id, marker.producer_epoch
+    events.record_marker(*owner, *partition, marker.commit)
 
 
 def _warn(completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.api.context import Broker
+from ottla.broker.cluster.marker_channels import MarkerAnswer
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
@@ -11,7 +12,7 @@ from ottla.testkit.control.crash import crash
 from ottla.testkit.faults.fault import Fault
 from ottla.testkit.faults.plan import Named, Plan
 
-Write = Callable[[str, int, TransactionMarker], ErrorCode]
+Write = Callable[[str, int, TransactionMarker], ErrorCode | MarkerAnswer]
 
 
 class SteeredMarkers:
@@ -29,7 +30,7 @@ class SteeredMarkers:
         self._held: set[tuple[int, str, int, TransactionMarker]] = set()
         sink.write_marker = self.write_marker
 
-    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode | MarkerAnswer:
         """Write a marker, or apply a fault to it. Called by the coordinator."""
         plan = self._plan
         if not (plan.watches("marker") or plan.watches("marker_reply")):

@@ -1,6 +1,8 @@
 """`ottla serve --brokers 3` with clients, and its directory served by one broker and by three again."""
 
 import asyncio
+import contextlib
+import socket
 import sys
 from itertools import islice
 from pathlib import Path
@@ -10,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
+from tests.logins import MODULES
 from tests.timeout import EVENT_TIMEOUT_S
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,8 +24,13 @@ THREE = ("--listen", "127.0.0.1:0", "--brokers", "3")
 ONE = ("--listen", "127.0.0.1:0")
 
 
+def client_of(bootstrap):
+    """Return the configuration of a client of librdkafka, given as it is or as its bootstrap servers."""
+    return bootstrap if isinstance(bootstrap, dict) else {"bootstrap.servers": bootstrap}
+
+
 def write_with_librdkafka(bootstrap, transactional_id, committed):
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+    producer = Producer(client_of(bootstrap) | {"transactional.id": transactional_id})
     producer.init_transactions(EVENT_TIMEOUT_S)
     producer.begin_transaction()
     for index in range(PARTITIONS):
@@ -52,14 +60,8 @@ async def write_with_aiokafka(bootstrap, transactional_id):
 
 
 def read_with_librdkafka(bootstrap, group_id, count):
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group_id,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-        }
-    )
+    settings = {"group.id": group_id, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer(client_of(bootstrap) | settings)
     consumer.subscribe([TOPIC])
     found = []
     while len(found) < count and (message := consumer.poll(EVENT_TIMEOUT_S)) is not None:
@@ -123,3 +125,47 @@ def test_clients_use_three_brokers_and_one_broker_serves_the_directory_then(tmp_
             committed = [*(f"l-{turn}-{number}" for number in range(3)), f"k-{turn}", f"a-{turn}"]
             expected += [name.encode() for name in committed] * PARTITIONS
             assert read_by_all(bootstrap, turn, len(expected)) == [sorted(expected)] * 3
+
+
+def listening_ports(pid):
+    """Return the ports on which a process listens."""
+    descriptors = Path(f"/proc/{pid}/fd").iterdir()
+    sockets = set()
+    for descriptor in descriptors:
+        with contextlib.suppress(FileNotFoundError):
+            sockets.add(str(descriptor.readlink()))
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+
+
+def test_markers_cross_a_port_that_closes_foreign_connections(tmp_path, certificates):
+    flags = (
+        "listeners=SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={certificates.broker}",
+        "sasl.enabled.mechanisms=PLAIN",
+        f'listener.name.sasl_ssl.plain.sasl.jaas.config={MODULES}plain.PlainLoginModule required user_alice="secret";',
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=User:alice",
+    )
+    with serving(tmp_path, 3, *flags, listen=("--brokers", "3")) as addresses:
+        client = {
+            "bootstrap.servers": ",".join(f"{host}:{port}" for _, host, port in addresses),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(certificates.ca),
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "secret",
+        }
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(EVENT_TIMEOUT_S)
+        write_with_librdkafka(client, "t", committed=True)
+        assert read_with_librdkafka(client, "g", PARTITIONS) == [b"t"] * PARTITIONS
+        if not sys.platform.startswith("linux"):
+            return
+        (inner,) = listening_ports((tmp_path / "pid").read_text()) - {port for _, _, port in addresses}
+        with socket.create_connection(("127.0.0.1", inner), EVENT_TIMEOUT_S) as foreign:
+            assert foreign.recv(1) == b""
+            host, port = foreign.getsockname()
+        log = (tmp_path / "log").read_text()
+        assert f"Closed the connection of {host}:{port}: only the brokers of this process may use its port" in log

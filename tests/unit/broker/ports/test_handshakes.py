@@ -33,7 +33,7 @@ class Door:
     def wait_ms(self):
         return 0
 
-    def accept(self, ip):
+    def accept(self, ip, port):
         self.served.append(Served())
         return self.served[-1]
 

@@ -30,7 +30,7 @@ class Door:
     def wait_ms(self):
         return self.waits.pop(0) if self.waits else 0
 
-    def accept(self, ip):
+    def accept(self, ip, port):
         assert ip == "127.0.0.1"
         self.came += 1
         return None if self.refuses else Served()

@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 
+from ottla.broker.cluster.marker_channels import MarkerAnswer
 from ottla.broker.turns import SHARE_US
 from ottla.broker.txn import markers
 from ottla.broker.txn.states import TransactionStatus as S
@@ -198,3 +199,50 @@ def test_markers_durable_at_once_are_written_once_and_complete(rig, monkeypatch)
     rig.clock.settle()
     assert rig.state().status is S.COMPLETE_COMMIT
     assert where(rig) == [FOO, BAR]
+
+
+def send(rig, *later):
+    """End a transaction whose partition `foo` another broker leads; return its answer to come."""
+    answer = MarkerAnswer(*FOO, None)
+    rig.sink.answers = {FOO: [answer, *later]}
+    end_transaction(rig, FOO, BAR)
+    rig.clock.advance(60_000)
+    assert where(rig) == [BAR] and rig.coordinator.describe("t").partitions == (FOO,)
+    return answer
+
+
+def give(rig, answer, error):
+    rig.turns.event(lambda: answer.give(error))
+
+
+@pytest.mark.parametrize("error", [E.NONE, *DROPPED], ids=lambda error: error.name)
+def test_the_last_answer_of_another_broker_ends_the_transaction(rig, caplog, error):
+    give(rig, send(rig), error)
+    assert rig.state().status is S.COMPLETE_COMMIT and where(rig) == [BAR]
+    assert ("will never accept" in caplog.text) is (error in DROPPED)
+
+
+def test_a_marker_that_another_broker_does_not_write_is_sent_again_after_the_back_off(rig):
+    give(rig, send(rig), E.REQUEST_TIMED_OUT)
+    assert where(rig) == [BAR]
+    rig.clock.advance(20)
+    assert where(rig) == [BAR, FOO] and rig.state().status is S.COMPLETE_COMMIT
+
+
+def test_an_unexpected_answer_of_another_broker_is_logged_once(rig, caplog):
+    answers = [MarkerAnswer(*FOO, None) for _ in range(2)]
+    give(rig, send(rig, *answers), E.CORRUPT_MESSAGE)
+    for answer in answers:
+        rig.clock.advance(1_000)
+        give(rig, answer, E.CORRUPT_MESSAGE)
+    rig.clock.advance(1_000)
+    assert rig.state().status is S.COMPLETE_COMMIT and caplog.text.count("CORRUPT_MESSAGE is unexpected") == 1
+
+
+def test_an_answer_to_a_resigned_coordinator_changes_nothing(rig):
+    answer = send(rig)
+    (shard,) = [each for each in rig.coordinator.shards() if each.states]
+    shard.resigned = True
+    give(rig, answer, E.INVALID_PRODUCER_EPOCH)
+    rig.clock.advance(60_000)
+    assert rig.state().status is S.PREPARE_COMMIT and shard.transient["t"].awaiting == {FOO: None}
