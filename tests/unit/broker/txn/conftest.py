@@ -355,6 +355,7 @@ class DeafSink:
 
     def __init__(self, leaders, hearing):
         self.leaders = leaders
+        self.completed_by = leaders.completed_by
         self.hearing = hearing
         self.flushing = False
 
