@@ -101,7 +101,7 @@ def test_without_one_{number}(): ...
     assert code == 1, told
     assert "8 errors" in told
     for reason in wrong.values():
-        line = f"\n@pytest.mark.ottla {reason}; its keywords are transaction_version, properties, as_version: "
+        line = f"\n@pytest.mark.ottla {reason}; its keywords are transaction_version, properties, as_version, brokers: "
         assert told.count(line) == 2, told
 
 
