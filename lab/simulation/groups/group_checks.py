@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.simulation.groups.classic_membership import ClassicMembership, find_places
+from lab.simulation.groups.commit_checks import commit_problem, partitions_of
 from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.groups.migration_checks import (
     SeenGroup,
@@ -80,7 +81,7 @@ class GroupChecks:
 
         def commit_and_check(caller: Caller, rows: Sequence[CommitRow], *others: Any, **named: Any) -> Any:
             is_transactional = named.get("producer", others[0] if others else None) is not None
-            refusals = [_commit_problem(broker, caller, row, is_transactional) for row in rows]
+            refusals = [commit_problem(broker, caller, row, is_transactional) for row in rows]
             errors = commit(caller, rows, *others, **named)
             accepted = [refusal for refusal, error in zip(refusals, errors, strict=True) if error == NO_ERROR]
             self._world.violations.extend(f"foreign-commit: {refusal}" for refusal in accepted if refusal)
@@ -209,7 +210,7 @@ class GroupChecks:
             if membership.group != group.group_id or not isinstance(membership, ClassicMembership):
                 continue
             member = group.members.get(membership.member_id)
-            if membership.owned - (set() if member is None else _partitions_of(member).keys()):
+            if membership.owned - (set() if member is None else partitions_of(member).keys()):
                 membership.is_overtaken = True
                 self._world.met["members of a withdrawn assignment"] += 1
 
@@ -418,7 +419,7 @@ def _check_owners(group: ConsumerGroup) -> Iterator[str]:
     title = f"of group {group.group_id}"
     owners: dict[GroupPartition, ConsumerGroupMember] = {}
     for member in group.members.values():
-        for place in _partitions_of(member):
+        for place in partitions_of(member):
             other = owners.setdefault(place, member)
             if other is not member:
                 yield f"two-owners: {_show([place])} {title} belongs to {other.member_id} and {member.member_id}"
@@ -474,35 +475,6 @@ def _topics_of(assembly: Assembly, member: ConsumerGroupMember) -> Iterator[str]
     for name in assembly.broker.cluster.topics:
         if name in names or (regex and re.fullmatch(regex, name)):
             yield name
-
-
-def _commit_problem(broker: Broker, caller: Caller, row: CommitRow, is_transactional: bool) -> str | None:
-    """Return why a commit must be refused; None if it may be accepted."""
-    metadata = broker.groups.describe(caller.group_id)[0]
-    if metadata is None:
-        return None
-    group = metadata.group
-    title = f"{caller.member_id} of group {caller.group_id} commits {row.topic}-{row.partition} at {caller.generation}"
-    if not caller.is_member and (is_transactional or not group.members):
-        return None
-    if isinstance(group, ClassicGroup):
-        is_of_generation = caller.member_id in group.members and caller.generation == group.generation
-        return None if is_of_generation else f"{title}, and the generation is {group.generation}"
-    member = group.members.get(caller.member_id)
-    if member is None:
-        return f"{title}, and is no member" if group.members or caller.generation >= 0 else None
-    if caller.generation == member.epoch:
-        return None
-    topic = broker.cluster.topics.get(row.topic)
-    since = None if topic is None else _partitions_of(member).get((topic.topic_id, row.partition))
-    is_owner = since is not None and since <= caller.generation < member.epoch
-    return None if is_owner else f"{title}, and is {member}"
-
-
-def _partitions_of(member: ConsumerGroupMember) -> dict[GroupPartition, int]:
-    """Return the partitions that a member has or must give up, with the epoch at which it got each."""
-    parts = member.current.assigned, member.current.pending_revocation
-    return {(topic_id, index): epochs[index] for part in parts for topic_id, epochs in part.items() for index in epochs}
 
 
 def _places(member: ConsumerGroupMember) -> set[GroupPartition]:
