@@ -54,7 +54,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 errors[index] = await _write(broker, topic.name, index, marker) if may else CLUSTER_ACTION.error
                 await broker.turns.spend(MARKER_US)
         await broker.turns.yield_if_due()
-    await _flush(broker, results)
+    if broker.transactions.sink.flushing:
+        await _flush(broker, results)
     return await _reply(broker, request, results)
 
 

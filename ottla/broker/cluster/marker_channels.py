@@ -36,6 +36,7 @@ MOST_REPLY_BYTES: Final = 1024 * 1024
 
 _MOST_INT32: Final = 0x7FFF_FFFF
 
+_Row = tuple[int, int, bool, list[tuple[str, list[int]]], int, int]
 _Key = tuple[int, str, int]
 """Producer id, topic, partition: the place of an answer in a reply."""
 
@@ -160,9 +161,8 @@ class _Channel:
             if self._sent:
                 self._correlation_id = self._correlation_id + 1 & _MOST_INT32
                 self.turns.charge(REQUEST_US + len(self._sent) * ROW_US)
-                request = _build_request(self._sent.values())
-                frame = codec.encode_request(request, VERSION, self._correlation_id, self._client_id)
-                self._connection.transport.write(frame)
+                header = ApiKey.WRITE_TXN_MARKERS, VERSION, self._correlation_id, self._client_id
+                self._connection.transport.write(codec.encode_values(*header, _rows_of(self._sent.values())))
                 self._set_timer()
 
     def _collect(self) -> None:
@@ -271,25 +271,19 @@ class _Connection(StreamProtocol):
                 inbox.release()
 
 
-def _build_request(answers: Iterable[MarkerAnswer]) -> Any:
-    """Return a WriteTxnMarkers request, with one row for each marker and all its partitions."""
-    request = codec.request_class(ApiKey.WRITE_TXN_MARKERS)
-    row, topic = request.WritableTxnMarker, request.WritableTxnMarker.WritableTxnMarkerTopic
+def _rows_of(answers: Iterable[MarkerAnswer]) -> list[_Row]:
+    """Return the rows of a WriteTxnMarkers request: one for each marker, with all its partitions."""
     places: dict[TransactionMarker, dict[str, list[int]]] = {}
     for answer in answers:
         places.setdefault(answer.marker, {}).setdefault(answer.topic, []).append(answer.index)
-    rows = [
-        row(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            transaction_result=marker.commit,
-            topics=[topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-            coordinator_epoch=marker.coordinator_epoch,
-            transaction_version=marker.transaction_version,
+    return [
+        (
+            *(marker.producer_id, marker.producer_epoch, marker.commit),
+            [*topics.items()],
+            *(marker.coordinator_epoch, marker.transaction_version),
         )
         for marker, topics in places.items()
     ]
-    return request(version=VERSION, markers=rows)
 
 
 def _error_of(code: int) -> ErrorCode:

@@ -72,7 +72,11 @@ class LoopPeers:
         task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, node_id: int, end: asyncio.Protocol) -> None:
-        outgoing = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            outgoing = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        except OSError as error:  # no descriptor is free
+            end.connection_lost(error)
+            return
         try:
             if self._address is None:
                 raise ConnectionRefusedError("the brokers do not listen yet")

@@ -89,7 +89,8 @@ class SteeredDispatcher(Dispatcher):
                 send(parts, room)
             else:
                 parts = self._journal.record_reply(entry, parts)
-                self._brokers.changes.count_reply(self._node_id, exchange, entry.reply or b"")
+                if not session.is_peer:
+                    self._brokers.changes.count_reply(self._node_id, exchange, entry.reply or b"")
                 send(parts, room)
 
         def on_refusal(reason: str) -> None:

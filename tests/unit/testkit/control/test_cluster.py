@@ -11,7 +11,7 @@ from ottla.testkit.control.cluster_routes import cluster_routes
 from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
-from ottla.testkit.faults.fault import parse_fault
+from ottla.testkit.faults.fault import Fault, parse_fault
 from ottla.testkit.faults.plan import Plan
 from ottla.testkit.history.events import events
 from ottla.testkit.history.journal_entries import entry_from_json, entry_to_json
@@ -187,6 +187,18 @@ def test_lost_markers_count_for_a_cut_link(cluster):
     cluster.advance(1_100)
     assert producer.describe().transaction_state == "CompleteCommit"
     assert all(not row["disconnected_from"] for row in cluster.brokers().values())
+
+
+def test_faults_and_the_journal_see_the_markers_that_brokers_send_each_other(cluster):
+    """The reply of broker 2 to the first request is lost in a closed connection."""
+    fault = cluster.plan.add(Fault("drop", "reply", api=K.WRITE_TXN_MARKERS))
+    producer = Producer(cluster.ask_broker(1))
+    producer.add((LEDGER, [1]))
+    assert producer.end() is E.NONE
+    cluster.advance(100)
+    assert producer.describe().transaction_state == "CompleteCommit" and fault.hits == 1
+    key = K.WRITE_TXN_MARKERS.to_bytes(2)
+    assert len([each for each in cluster.journal.since(0) if each.request[:2] == key]) == 2
 
 
 def test_answers_that_are_wrong_count_for_frozen_metadata(cluster):
