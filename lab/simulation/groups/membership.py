@@ -16,6 +16,7 @@ from lab.client_requests import (
     FENCED_MEMBER_EPOCH,
     GROUP_ID_NOT_FOUND,
     NONE,
+    NOT_COORDINATOR,
     UNKNOWN_MEMBER_ID,
     consumer_group_heartbeat,
 )
@@ -143,6 +144,8 @@ class Membership:
             self.rejoin(with_new_id=self.process.random.random() < 0.3)
         elif answer.error_code == NONE:
             self._follow(answer)
+        elif answer.error_code == NOT_COORDINATOR:
+            self.says_all = True  # the heartbeat may count, and the next coordinator does not repeat the assignment
 
     def leave(self, for_a_while: bool = False) -> Script:
         """Leave the group, as a static member perhaps for a while. The answer may be lost."""
