@@ -464,3 +464,15 @@ def test_coordinators_with_too_few_replicas_in_sync_are_not_available():
     cluster.complete(leadership.start_broker(3))
     cluster.advance(1_100)
     assert producer.describe().transaction_state == "CompleteCommit"
+
+
+def test_a_stop_that_changes_many_partitions_of_others_logs_only_changes():
+    """Changes are decided some partitions at a time: a part without a change is no batch."""
+    cluster = three_brokers()
+    assigned = [{"partition_index": index, "broker_ids": [1]} for index in range(100)]
+    row = {"name": "wide", "num_partitions": -1, "replication_factor": -1, "assignments": assigned, "configs": []}
+    cluster.call(K.CREATE_TOPICS, 5, topics=[row], timeout_ms=1_000, validate_only=False)
+    cluster.complete(cluster.assembly.leadership.stop_broker(3))
+    assert cluster.bugs == [] and describe(cluster.ask_broker(1))[0] == 1
+    log = cluster.assembly.broker.cluster.metadata_log.partition
+    assert all(header.record_count for header, _ in log.scan(0))

@@ -89,7 +89,9 @@ class Leadership:
     async def _change(self, places: Sequence[TopicPartition], decide: Decide) -> None:
         async def change(part: Iterable[TopicPartition]) -> None:
             changes = [self._change_of(topic, index, decide) for topic, index in part]
-            await self._cluster.controller.change_partitions([each for each in changes if each is not None])
+            changed = [each for each in changes if each is not None]
+            if changed:
+                await self._cluster.controller.change_partitions(changed)
 
         await self._cluster.controller.in_parts(places, lambda place: place[0], change)
 
