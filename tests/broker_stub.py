@@ -10,9 +10,11 @@ def broker_of(**parts):
     """Return the only broker of a cluster with these parts, without an event listener by default."""
     broker = SimpleNamespace(
         **{"metrics": Metrics(), "events": None, "tap": RequestObserver(), "authorizer": None, "may": lambda *_: True}
+        | {"is_divided": False, "links": None, "metadata": parts.get("cluster"), "reaches": lambda _other: True}
         | parts
     )
     broker.brokers = (broker,)
     broker.endpoints_of = lambda _listener: []
-    broker.coordinator_of = broker.group_coordinator_of = lambda _key: broker
+    broker.coordinator_of = lambda _key: broker
+    broker.find_coordinator = lambda _topic, _key: broker
     return broker

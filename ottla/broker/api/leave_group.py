@@ -13,7 +13,7 @@ from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR
 
-MEMBERS_AT_ONCE: Final = 500
+MEMBERS_AT_ONCE: Final = 400
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
