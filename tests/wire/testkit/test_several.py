@@ -128,3 +128,15 @@ def test_a_decision_is_carried_out_by_the_next_coordinator(kafka_topic, ottla_br
         held.release()
     ottla_broker.assert_committed(kafka_topic, ["paid"])
     assert ottla_broker.transaction("tx-1").state == "CompleteCommit"
+
+
+def test_a_fault_meets_the_markers_that_another_broker_sends(kafka_topic, ottla_broker, ottla_faults):
+    producer = ottla_broker.producer_by_hand("tx-1")
+    assert producer.send(kafka_topic, b"paid") is ErrorCode.NONE
+    ottla_broker.move_coordinator("tx-1", to=3, optional=True)
+    fault = ottla_faults.on("WriteTxnMarkers", broker=1).drop_connection(after=True)
+    assert producer.commit() is ErrorCode.NOT_COORDINATOR
+    assert producer.commit() is ErrorCode.NONE
+    fault.wait_hit()
+    ottla_broker.assert_committed(kafka_topic, ["paid"])
+    assert ottla_broker.transaction("tx-1").state == "CompleteCommit"
