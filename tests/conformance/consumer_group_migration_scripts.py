@@ -283,6 +283,8 @@ def a_classic_member_joins_after_its_removal_and_commits(requests):
     old.sync()
     old.commit()
     requests.fetch_as()
+    requests.commit([(requests.a, [(0, 5, "")])], "m1", new.epoch)  # the owner, which has not seen the commit
+    requests.fetch_as()
     finish(requests)
 
 

@@ -12,8 +12,11 @@ import pytest
 
 from lab.simulate import outcomes
 from lab.simulation.faults import KILL_CALL, PROFILES, Fault
+from lab.simulation.groups.commit_checks import CommittedOffsets
+from lab.simulation.groups.membership import Membership
 from lab.simulation.outcome import judge, run_seed
 from lab.simulation.plants import PLANTS
+from lab.simulation.process import Process
 from lab.simulation.producers import Producer, ProducerBehaviour
 from lab.simulation.shrink import shrink
 from lab.simulation.world import World
@@ -24,6 +27,7 @@ from ottla.protocol.errors import ErrorCode
 from tests.timeout import EVENT_TIMEOUT_S
 
 SHOWN_MOST = 5
+BACK = ["offset-went-back"]
 OF_CONSUMER_GROUPS = (
     "consumer-groups",
     "consumer-groups-compaction",
@@ -313,23 +317,38 @@ def test_a_commit_of_a_past_member_that_counts_is_noticed(monkeypatch):
     assert any(run_seed(seed, PROFILES["groups"]).problems for seed in range(30))
 
 
+def commit(offsets, member_id, offset, clients=(), topic_id=bytes(16)):
+    """Return the kinds of the problems of a commit."""
+    row = CommitRow("g0", 0, offset, -1, "", topic_id=topic_id)
+    return [line.partition(":")[0] for line in offsets.follow(Caller("g", 1, member_id, None), row, clients)]
+
+
 def test_an_offset_that_another_member_takes_back_is_noticed():
+    offsets = CommittedOffsets(Counter())
+    assert (
+        commit(offsets, "a", 5) == commit(offsets, "b", 5) == commit(offsets, "b", 3) == commit(offsets, "a", 3) == []
+    )
+    new = bytes(15) + b"1"
+    assert commit(offsets, "b", 1, topic_id=new) == []  # a topic of the same name
+    assert commit(offsets, "a", 0, topic_id=new) == BACK
+
+
+def test_an_offset_of_an_overtaken_client_does_not_bind_the_member_that_holds_the_partition():
     world = World(0, PROFILES["consumer-groups-migration"])
-    topic = bytes(16)
-
-    def commit(member_id, offset, topic_id=topic):
-        row = CommitRow("g0", 0, offset, -1, "", topic_id=topic_id)
-        world.groups._follow_commit(Caller("g", 1, member_id, None), row)
-        return [line.partition(":")[0] for line in world.violations]
-
-    assert commit("a", 5) == commit("b", 5) == commit("b", 3) == commit("a", 3) == []
-    assert commit("b", 1, bytes(15) + b"1") == []  # a topic of the same name
-    assert commit("a", 0, bytes(15) + b"1") == ["offset-went-back"]
+    owner, other = (Membership(Process(world, name, Random(0)), "g", ["g0"]) for name in ("owner", "other"))
+    owner.owned = {(bytes(16), 0)}
+    for is_overtaken, is_held, expected in [(True, True, []), (False, True, BACK), (True, False, BACK)]:
+        offsets = CommittedOffsets(Counter())
+        other.is_overtaken = is_overtaken
+        clients = [owner, other] if is_held else [other]
+        assert commit(offsets, owner.member_id, 3) == commit(offsets, other.member_id, 6, clients) == []
+        assert commit(offsets, owner.member_id, 4, clients) == expected
+        assert commit(offsets, "third", 2, clients) == BACK  # below what the owner has committed
 
 
 @pytest.mark.parametrize(
     "seed",
-    [71_619, 73_651, 73_980, 75_962, 76_040, 79_064, 80_513, 81_100, 82_949, 83_354, 85_182],
+    [71_619, 73_651, 73_980, 75_962, 76_040, 79_064, 80_513, 81_100, 82_949, 83_354, 85_182, 88_356],
     ids=[
         "topic-deleted-after-the-leader-restarted",
         "topic-deleted-after-a-downgrade",
@@ -342,6 +361,7 @@ def test_an_offset_that_another_member_takes_back_is_noticed():
         "assignments-withdrawn",
         "restarts-before-it-gives-up",
         "leader-restarts",
+        "joins-after-its-removal-and-moves-on",
     ],
 )
 def test_migration_by_the_rules_of_kafka_fails_no_check(seed):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.simulation.groups.classic_membership import ClassicMembership, TopicCounts, find_places
-from lab.simulation.groups.commit_checks import find_commit_problem, map_partitions
+from lab.simulation.groups.commit_checks import CommittedOffsets, find_commit_problem, map_partitions
 from lab.simulation.groups.membership import GroupPartition, Membership
 from lab.simulation.groups.migration_checks import (
     SeenGroup,
@@ -59,10 +59,7 @@ class GroupChecks:
         """Generation in which a group was upgraded last."""
         self._downgraded: dict[str, tuple[int, TopicCounts]] = {}
         """Generation in which a group was downgraded last, and its topics then; none if it is that of the upgrade."""
-        self._committed: dict[tuple[str, str, int], tuple[bytes, int, str]] = {}
-        """Topic id, offset and member id of the last commit of a group in a partition."""
-        self.lost_commits: set[tuple[Caller, int]] = set()
-        """The callers and offsets of commits whose answer was lost: these commits may arrive late."""
+        self.offsets = CommittedOffsets(world.met)
         self._end = 0
 
     # --- lives of the broker
@@ -102,36 +99,14 @@ class GroupChecks:
         offsets.commit = commit_and_check
 
     def _follow_commit(self, caller: Caller, row: CommitRow) -> None:
-        """Check that an accepted commit does not take back the offset of another member, which committed later.
-
-        A client may give up partitions without a new epoch. A commit of this epoch that it has given up, and that
-        arrives later, counts in Kafka as well.
-        """
-        if row.topic_id is None:
-            return
-        place = caller.group_id, row.topic, row.partition
-        topic_id, offset, member_id = self._committed.get(place, (b"", 0, ""))
-        self._committed[place] = row.topic_id, row.offset, caller.member_id
-        if topic_id != row.topic_id or row.offset >= offset or caller.member_id == member_id:
-            return
-        if (caller, row.offset) in self.lost_commits:
-            self._world.met["offsets taken back by late commits"] += 1
-            return
-        member = next((each for each in self._memberships() if each.member_id == caller.member_id), None)
-        if member is not None and member.is_overtaken:
-            self._world.met["offsets taken back by members of a withdrawn assignment"] += 1
-            return
-        if member is not None and (row.topic_id, row.partition) in member.owned_by_name:
-            self._world.met["offsets taken back in a topic of the same name"] += 1
-            return
-        self._world.violations.append(
-            f"offset-went-back: {caller.member_id} of group {caller.group_id} commits {row.offset} in "
-            f"{row.topic}-{row.partition} at {caller.generation}, and {member_id} has committed {offset}"
-        )
+        group = self._find_group(caller.group_id)
+        members = () if group is None else group.members
+        clients = [each for each in self._memberships() if each.member_id in members]
+        self._world.violations.extend(self.offsets.follow(caller, row, clients))
 
     def lost_power(self, keeps_answered: bool) -> None:
         """Forget what may be lost: all epochs, or with `keeps_answered` those that no client knows."""
-        self._committed.clear()
+        self.offsets.committed.clear()
         self._seen.clear()
         self._epochs.clear()
         self._appended.clear()

@@ -121,7 +121,7 @@ class MigratingConsumer(GroupConsumer):
             answer = yield from self.call(offset_commit(member.group, (epoch, member_id), *named, offset))
         except Lost:
             if self.world.groups is not None:
-                self.world.groups.lost_commits.add((Caller(member.group, epoch, member_id), offset))
+                self.world.groups.offsets.lost.add((Caller(member.group, epoch, member_id), offset))
             return
         refused = bool(answer.topics[0].partitions[0].error_code)
         self.world.met["commits of members refused" if refused else "commits of members"] += 1
