@@ -93,7 +93,7 @@ def give_up(actor, place, value, late_ms):
     """Send a batch on a connection that the client no longer reads. The batch arrives `late_ms` later."""
     write = actor._begin_write(place, [value])
     yield from actor.post(write.request, write.attempt)
-    actor._link.stall(late_ms)
+    actor._links[0].stall(late_ms)
     actor.turn_away()
     actor._give_up([write], errors={})
     actor.begun = True
@@ -150,7 +150,7 @@ def marker_of_the_transaction_before(world, actor):
     producer_id, epoch = actor.producer
     yield from transaction(actor, (ZERO, "second"))
     again = TransactionMarker(producer_id, epoch, 0, True, 2)
-    world.run_in_turn(lambda: world.peer.receive(*ZERO, again))
+    world.run_in_turn(lambda: world.peers[0].receive(*ZERO, again))
     yield from transaction(actor, (ZERO, "third"))
     yield from actor.end(False)
 
