@@ -45,7 +45,7 @@ def verify(
     coordinator = broker.coordinator_of(transactional_id)
     if coordinator is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if not broker.reaches(coordinator):
+    if broker.links is not None and not broker.reaches(coordinator):
         return ErrorCode.NETWORK_EXCEPTION
     (error,) = coordinator.transactions.verify(transactional_id, producer_id, epoch, (place,))
     if not error:
@@ -70,7 +70,7 @@ async def add(
         coordinator = broker.coordinator_of(transactional_id)
         if coordinator is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not broker.reaches(coordinator):
+        if broker.links is not None and not broker.reaches(coordinator):
             return ErrorCode.NETWORK_EXCEPTION
         error = await coordinator.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
         if not error:
