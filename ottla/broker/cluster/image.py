@@ -33,6 +33,7 @@ from ottla.protocol.internal_topics.security_records import (
     UserScramCredentialRecord,
 )
 from ottla.protocol.topic_names import unify_collision_chars
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
@@ -110,6 +111,10 @@ class TopicImage:
     @property
     def internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+    def copy(self) -> "TopicImage":
+        """Return a topic that later changes of this one do not affect."""
+        return TopicImage(self.name, self.topic_id, [*self.leader_epochs], [*self.registrations], {**self.configs})
 
 
 @dataclass(slots=True)
@@ -193,6 +198,13 @@ class MetadataImage:
         if not colliding:
             self._collisions.pop(key, None)
 
+    def leader_of(self, topic: str, index: int) -> tuple[int, int]:
+        """Return the id of the broker that leads the partition, and its epoch; (-1, -1) if there is none."""
+        known = self.topics.get(topic)
+        if known is None or not 0 <= index < known.partition_count:
+            return NO_LEADER, NO_PARTITION_LEADER_EPOCH
+        return known.registrations[index].leader, known.leader_epochs[index]
+
     def colliding_topic(self, name: str) -> str | None:
         """Return a topic of another name that collides with this one, or None."""
         return min(self._collisions.get(unify_collision_chars(name), set()) - {name}, default=None)
@@ -210,9 +222,7 @@ class MetadataImage:
     def will_change(self, topic: TopicImage) -> None:
         """Copy a frozen topic before it is changed in place."""
         if self._frozen.get(topic.topic_id) is topic:
-            self._frozen[topic.topic_id] = TopicImage(
-                topic.name, topic.topic_id, [*topic.leader_epochs], [*topic.registrations], {**topic.configs}
-            )
+            self._frozen[topic.topic_id] = topic.copy()
 
     def _set_partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id[record.topic_id]

@@ -39,7 +39,6 @@ from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import (
-    NO_LEADER,
     FeatureLevelRecord,
     Ints,
     MetadataRecord,
@@ -48,7 +47,7 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.topic_names import detect_invalid_topic
-from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, TopicPartition
+from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -225,10 +224,7 @@ class Cluster:
 
     def leader_of(self, topic: str, index: int) -> tuple[int, int]:
         """Return the id of the broker that leads the partition, and its epoch; (-1, -1) if there is none."""
-        if not self.has_partition(topic, index):
-            return NO_LEADER, NO_PARTITION_LEADER_EPOCH
-        known = self.image.topics[topic]
-        return known.registrations[index].leader, known.leader_epochs[index]
+        return self.image.leader_of(topic, index)
 
     def replica(self, topic: str, index: int) -> Partition | None:
         """Return the partition if this broker has a replica of it, else None."""
