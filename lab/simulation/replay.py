@@ -73,7 +73,7 @@ def differences(
 
 def _has_coordinator(broker: Broker, index: int) -> bool:
     """Return whether groups of this partition are served: the only broker that may lead it may be stopped."""
-    return not broker.is_divided or any(index in each.groups._manager.shards for each in broker.brokers)
+    return broker.links is None or any(index in each.groups._manager.shards for each in broker.brokers)
 
 
 def _group_differences(group_id: str, live: GroupMetadata | None, replayed: GroupMetadata | None) -> Iterator[str]:

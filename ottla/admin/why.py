@@ -125,7 +125,7 @@ async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransactio
                 KnownTransaction(
                     *(
                         transactional_id,
-                        (broker.coordinator_of(transactional_id) or broker).cluster.node_id,
+                        (broker.find_coordinator(TRANSACTION_STATE_TOPIC, transactional_id) or broker).cluster.node_id,
                         state.status.wire_name,
                         state.producer_id,
                     ),

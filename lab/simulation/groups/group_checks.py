@@ -401,7 +401,7 @@ class GroupChecks:
 def _find_coordinator(assembly: Assembly) -> Broker | None:
     """Return the broker that coordinates the groups, all of which are in one partition; None if no broker does."""
     broker = assembly.broker
-    if not broker.is_divided:
+    if broker.links is None:
         return broker
     return next((each for each in broker.brokers if each.groups._manager.shards), None)
 

@@ -167,7 +167,7 @@ class Trace:
             return None, []
         now_ms, at_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         request = TracedRequest(header, session.peer, len(frame) + 4, now_ms, at_ms)
-        request.broker = session.node_id if self._broker.is_divided else None
+        request.broker = session.node_id if self._broker.links is not None else None
         request.keep(body)
         turns.charge(KEEP_US + request.held_bytes * COPY_BYTE_US)
         for each in listeners:

@@ -96,9 +96,7 @@ class Broker:
     metadata: "Cluster | FrozenMetadata" = field(init=False)
     """What Metadata and FindCoordinator answer from."""
     links: Links | None = field(init=False, default=None)
-    """The links between the brokers of the process if they are several."""
-    is_divided: bool = field(init=False, default=False)
-    """Whether the process has several brokers: leaders and coordinators may move from one to another."""
+    """The links between the brokers of the process if it has several: leaders and coordinators move between them."""
     _several: "Sequence[Broker]" = field(init=False, default=())
     """The brokers of this process if they are several. One broker does not refer to itself: it would be garbage."""
 
@@ -115,7 +113,6 @@ class Broker:
 
     def divide(self, parts: "Sequence[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]") -> None:
         """Make a broker of each of these views and coordinators. They share all that this one has now."""
-        self.is_divided = True
         brokers = tuple(copy(self) for _ in parts)
         for broker, (cluster, transactions, groups) in zip(brokers, parts, strict=True):
             broker.cluster, broker.transactions, broker.groups = cluster, transactions, groups
@@ -153,16 +150,20 @@ class Broker:
         found = (each.endpoints.get(listener_name) for each in self.brokers if each.cluster.node_id not in stopped)
         return [endpoint for endpoint in found if endpoint is not None]
 
-    def coordinator_of(self, transactional_id: str) -> "Broker | None":
-        """Return the broker that coordinates a transactional id; None if no broker does."""
-        if not self._several:
-            return self
-        states = self.transactions.states
-        return self._leader_of(states.topic, states.partition_for(transactional_id))
+    def coordinator_of(self, transactional_id: str) -> "tuple[Broker, ErrorCode]":
+        """Return the broker that coordinates a transactional id, and the error if it cannot be asked.
 
-    def reaches(self, other: "Broker") -> bool:
-        """Return whether the answers of another broker of the process arrive at this one."""
-        return self.links is None or self.links.reaches(self.cluster.node_id, other.cluster.node_id)
+        COORDINATOR_NOT_AVAILABLE: no broker does, and this one is returned. NETWORK_EXCEPTION: its answers do not
+        arrive here.
+        """
+        if self.links is None:
+            return self, ErrorCode.NONE
+        states = self.transactions.states
+        found = self._leader_of(states.topic, states.partition_for(transactional_id))
+        if found is None:
+            return self, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        reached = self.links.reaches(self.cluster.node_id, found.cluster.node_id)
+        return found, ErrorCode.NONE if reached else ErrorCode.NETWORK_EXCEPTION
 
     def find_coordinator(self, topic: str, key: str) -> "Broker | None":
         """Return the coordinator of a transactional id or group, by its topic, as this broker knows it."""

@@ -32,10 +32,10 @@ async def wait_group_durable(broker: Broker, group_id: str) -> ErrorCode:
     """
     log = broker.groups.offsets.log_of(group_id)
     if log is None:
-        return ErrorCode.NOT_COORDINATOR if broker.is_divided else NO_ERROR
+        return NO_ERROR if broker.links is None else ErrorCode.NOT_COORDINATOR
     if log.log_end_offset <= log.high_watermark:
         return NO_ERROR
     error = client_error(await wait_durable(broker, log, log.log_end_offset - 1))
-    if not error and broker.is_divided and broker.groups.offsets.log_of(group_id) is None:
+    if not error and broker.links is not None and broker.groups.offsets.log_of(group_id) is None:
         return ErrorCode.NOT_COORDINATOR
     return error

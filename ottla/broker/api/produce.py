@@ -146,7 +146,7 @@ async def _append_all(
 
 def _append(broker: Broker, request: Request, write: Write, joined: Mapping[TopicPartition, ErrorCode]) -> AppendResult:
     error, message, partition, check = write.error, write.message, write.partition, write.check
-    if broker.is_divided and partition is not None and not broker.leads(partition):
+    if broker.links is not None and partition is not None and not broker.leads(partition):
         error = error or broker.cluster.absence(write.topic, write.partition_index)
     if not error:
         error = joined.get((write.topic, write.partition_index), NO_ERROR) if joined else NO_ERROR

@@ -42,11 +42,9 @@ def verify(
 
     `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
     """
-    coordinator = broker.coordinator_of(transactional_id)
-    if coordinator is None:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if broker.links is not None and not broker.reaches(coordinator):
-        return ErrorCode.NETWORK_EXCEPTION
+    coordinator, error = broker.coordinator_of(transactional_id)
+    if error:
+        return error
     (error,) = coordinator.transactions.verify(transactional_id, producer_id, epoch, (place,))
     if not error:
         return error
@@ -67,11 +65,9 @@ async def add(
     clock = broker.clock
     until_ms = clock.monotonic_ms() + retry_ms
     while True:
-        coordinator = broker.coordinator_of(transactional_id)
-        if coordinator is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if broker.links is not None and not broker.reaches(coordinator):
-            return ErrorCode.NETWORK_EXCEPTION
+        coordinator, error = broker.coordinator_of(transactional_id)
+        if error:
+            return error
         error = await coordinator.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
         if not error:
             return error

@@ -56,7 +56,7 @@ class SteeredDispatcher(Dispatcher):
         super().__init__(broker, table, first_use=True)
         self._of_the_kit = Dispatcher(broker, TABLE, first_use=True)
         self._node_id = broker.cluster.node_id
-        self._journal_id = self._node_id if broker.is_divided else None
+        self._journal_id = self._node_id if broker.links is not None else None
         self._turns = broker.turns
         self._brokers = brokers
         self._plan = plan

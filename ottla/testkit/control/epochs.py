@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from ottla.admin.routes import AdminError
 from ottla.broker.api.context import Broker
+from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import encode_tombstones
@@ -32,7 +33,7 @@ async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> Tra
 
     await broker.cluster.producer_ids()
     await forget_ids(broker, [transactional_id])  # the epoch of a known id only increases
-    states = (broker.coordinator_of(transactional_id) or broker).transactions.states
+    states = (broker.find_coordinator(TRANSACTION_STATE_TOPIC, transactional_id) or broker).transactions.states
     decision = await await_durable(states.commit(transactional_id, decide))
     if decision.error or decision.record is None:
         raise AdminError(409, f"The epoch of {transactional_id:.100} cannot be set now: {decision.error.name}")
