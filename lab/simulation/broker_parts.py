@@ -47,7 +47,7 @@ class ReportingDispatcher(Dispatcher):
         reservation: Reservation | None = None,
     ) -> Activity[Any] | None:
         if self._world.assembly is not None:
-            self._world.causes.on_served(self._served_by, frame, session.peer)
+            self._world.causes.mark_late(self._served_by, frame, session.peer)
         return super().start(frame, session, send, refuse, reservation)
 
 

@@ -11,8 +11,8 @@ from ottla.broker.api import produce
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.produce import FIRST_VERSION_THAT_ADDS
 from ottla.broker.api.produce_check import Write
-from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.marker_channels import MarkerAnswer
+from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.deadline import sleep
 from ottla.broker.log.cleaning.compaction import CleanableOffsets, SegmentSizes
 from ottla.broker.log.partition import Partition
@@ -250,7 +250,7 @@ def end_next_transaction(
 class UnrepeatedMarkers:
     """A marker sink that answers NONE where the coordinator would try again."""
 
-    def __init__(self, sink: LocalMarkerWriter) -> None:
+    def __init__(self, sink: MarkerWriter) -> None:
         self._sink = sink
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode | MarkerAnswer:
@@ -269,7 +269,7 @@ class UnrepeatedMarkers:
 
 
 def write_markers_once(
-    init: Original, fanout: MarkerFanout, cluster: object, sink: LocalMarkerWriter, *arguments: object
+    init: Original, fanout: MarkerFanout, cluster: object, sink: MarkerWriter, *arguments: object
 ) -> None:
     init(fanout, cluster, UnrepeatedMarkers(sink), *arguments)
 

@@ -52,7 +52,7 @@ class Causes:
         """Remember a request that a client sends."""
         self._expected[f"{link}:0", correlation_id] = attempt
 
-    def on_served(self, broker: Broker, frame: memoryview, peer: str) -> None:
+    def mark_late(self, broker: Broker, frame: memoryview, peer: str) -> None:
         """Record a request that the broker handles too late: it may hit the sender's next transaction (KAFKA-17754)."""
         attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
         if isinstance(attempt, Beat):

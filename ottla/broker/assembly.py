@@ -12,8 +12,8 @@ from ottla.broker.cluster.frozen_metadata import FrozenMetadata
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
 from ottla.broker.cluster.links import Links
-from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.marker_channels import MarkerChannels
+from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
 from ottla.broker.cluster.view import View
@@ -103,10 +103,10 @@ class Assembly:
         self._logins = self._follow_security(storage)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         self.leadership = Leadership(cluster)
-        self.on_broker_stopped: Callable[[int], None] = lambda node_id: None
-        """Called with the id of a broker that has stopped, to close its ports."""
-        self.on_broker_started: Callable[[int], None] = lambda node_id: None
-        """Called with the id of a broker that starts again, to open its ports. Raises OSError."""
+        self.on_broker_stopped: Callable[[int], None] = lambda number: None
+        """Called with the number of a broker that has stopped, its place in `Broker.brokers`, to close its ports."""
+        self.on_broker_started: Callable[[int], None] = lambda number: None
+        """Called with the number of a broker that starts again, to open its ports. Raises OSError."""
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
         self.broker.served_apis = list_versions()
         self.broker.thaw = self.thaw
@@ -198,8 +198,9 @@ class Assembly:
         Raises LeadershipProblem; OSError if the change cannot be logged.
         """
         await self.leadership.stop_broker(node_id)
-        self.on_broker_stopped(node_id)
-        self._broker_of(node_id).transactions.sink.stop()
+        number = self._number_of(node_id)
+        self.on_broker_stopped(number)
+        self.broker.brokers[number].transactions.sink.stop()
         for connection in [*self.connections, *self.peer_connections]:
             if connection.session.node_id == node_id:
                 connection.close()
@@ -208,7 +209,7 @@ class Assembly:
         """Start a stopped broker on its former ports. Raises LeadershipProblem; OSError if a port is taken or the
         change cannot be logged."""
         self.leadership.check_start(node_id)
-        self.on_broker_started(node_id)
+        self.on_broker_started(self._number_of(node_id))
         await self.leadership.start_broker(node_id)
 
     def freeze_metadata(self, node_id: int) -> None:
@@ -228,7 +229,10 @@ class Assembly:
 
     def _broker_of(self, node_id: int) -> Broker:
         self.leadership.check_id(node_id)
-        return next(each for each in self.broker.brokers if each.cluster.node_id == node_id)
+        return self.broker.brokers[self._number_of(node_id)]
+
+    def _number_of(self, node_id: int) -> int:
+        return node_id - self.broker.cluster.node_id
 
     def accept(
         self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER, broker: int = 0
@@ -253,7 +257,7 @@ class Assembly:
         stopped."""
         if node_id in self.broker.cluster.stopped_ids:
             return None
-        dispatcher = self.dispatchers[node_id - self.broker.cluster.node_id]
+        dispatcher = self.dispatchers[self._number_of(node_id)]
         connection = Connection(dispatcher, self._turns, self.peer_connections, self.config, self._shared)
         connection.session.node_id = node_id
         connection.session.is_peer = True
@@ -365,7 +369,7 @@ def _build_broker(
     channels: list[MarkerChannels | None] = [None]
     if links is not None and peers is not None:
         channels = [MarkerChannels(view.node_id, turns, clock, links, peers) for view in views]
-    sinks = [LocalMarkerWriter(cluster, logs.flusher, each) for each in channels]
+    sinks = [MarkerWriter(cluster, logs.flusher, each) for each in channels]
     parts = [
         (
             view,

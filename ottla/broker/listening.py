@@ -99,25 +99,26 @@ class Listeners:
 
     def _accept(self, number: int, name: str, sockets: Sockets) -> "_BoundListener":
         listener = self._network.accept(sockets, _ListenerCallbacks(self, name, number), self._tls.get(name))
-        return _BoundListener(self._assembly.broker.brokers[number], number, name, listener, listener.addresses)
+        return _BoundListener(number, name, listener, listener.addresses)
 
-    def _close_ports(self, node_id: int) -> None:
-        """Stop listening for one of several brokers."""
+    def _close_ports(self, number: int) -> None:
+        """Stop listening for the broker of this number."""
         for bound in self._listeners:
-            if bound.broker.cluster.node_id == node_id:
+            if bound.number == number:
                 bound.listener.close()
 
-    def _open_ports(self, node_id: int) -> None:
+    def _open_ports(self, number: int) -> None:
         """Listen again on the ports of a broker. Raises OSError if one is taken; all are closed then."""
         opened: dict[int, Sockets] = {}
         for at, bound in enumerate(self._listeners):
-            if bound.broker.cluster.node_id == node_id:
+            if bound.number == number:
                 try:
                     opened[at] = self._network.bind_again(bound.addresses)
                 except OSError as error:
                     for sockets in opened.values():
                         self._network.close(sockets)
                     where = f"{bound.addresses[0][1][0]}:{bound.addresses[0][1][1]}"
+                    node_id = self._assembly.broker.brokers[number].cluster.node_id
                     raise OSError(f"Broker {node_id} cannot listen on {where} again: {error.strerror}") from error
         for at, sockets in opened.items():
             bound = self._listeners[at]
@@ -140,7 +141,7 @@ class Listeners:
         described = []
         for listener, bound in zip(cycle(self._config.listeners), self._listeners, strict=False):
             where = listener._replace(port=bound.listener.port)
-            advertised = bound.broker.endpoints.get(listener.name)
+            advertised = self._assembly.broker.brokers[bound.number].endpoints.get(listener.name)
             if advertised is None:
                 described.append(f"{where} (not advertised to clients: advertised.listeners)")
             elif (advertised.port, listener.host or advertised.host) != (where.port, advertised.host):
@@ -234,8 +235,7 @@ class Listeners:
 
     def _resume(self) -> None:
         for bound in self._listeners:
-            if bound.broker.cluster.node_id not in self._assembly.broker.cluster.stopped_ids:
-                bound.listener.resume()
+            bound.listener.resume()
 
     def _log(self, what: str, line: str, reason: object) -> None:
         times = self._limiter.count(what, self._clock.monotonic_ms())
@@ -246,7 +246,6 @@ class Listeners:
 class _BoundListener(NamedTuple):
     """A listener of one of the brokers, whose number is its place in `Broker.brokers`."""
 
-    broker: Broker
     number: int
     name: str
     listener: SocketListener

@@ -359,6 +359,10 @@ class Turns:
             return None
         return Activity(self, coroutine, wait, on_result, on_bug)
 
+    def run_alone(self, work: "Handler[object]") -> None:
+        """Run a handler whose result is not needed. An exception that ends it is a bug."""
+        self.start(work, lambda _result: None, self._on_bug)
+
     async def spend(self, cost_us: float, on_discard: Callable[[], None] | None = None) -> None:
         """Charge `cost_us` microseconds of CPU. Continue at once while the turn budget lasts, else in a later turn.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla.broker import MOST_BROKERS
 from ottla.broker.config.option import INT32_MAX
 from ottla.broker.loggers import parse_levels
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Names that exist on a new file system or after a killed first start.
-MOST_BROKERS: Final = 9
 _MOST_PORT: Final = 65535
+# Names that exist on a new file system or after a killed first start.
 _LEFT_IN_NEW = ("lost+found", ".lock")
 
 

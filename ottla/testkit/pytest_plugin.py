@@ -26,7 +26,6 @@ _MARKER: Final = (
     "number of brokers that the process presents itself as"
 )
 _KEYWORDS: Final = ("transaction_version", "properties", "as_version", "brokers")
-_MOST_BROKERS: Final = 9
 _TAIL_LINES: Final = 40
 
 
@@ -71,6 +70,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _wrong_in(marker: pytest.Mark) -> str:
     """Return the error of a mark, or "" if it is valid."""
+    from ottla.broker import MOST_BROKERS
+
     if marker.args:
         return f"takes keywords only, not {', '.join(map(repr, marker.args))}"
     if unknown := [name for name in marker.kwargs if name not in _KEYWORDS]:
@@ -78,8 +79,8 @@ def _wrong_in(marker: pytest.Mark) -> str:
     if not isinstance(properties := marker.kwargs.get("properties", {}), Mapping):
         return f"takes properties as a dict, not {properties!r}"
     brokers = marker.kwargs.get("brokers", 1)
-    if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= _MOST_BROKERS:
-        return f"takes brokers from 1 to {_MOST_BROKERS}, not {brokers!r}"
+    if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST_BROKERS:
+        return f"takes brokers from 1 to {MOST_BROKERS}, not {brokers!r}"
     return ""
 
 

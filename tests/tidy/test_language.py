@@ -39,7 +39,7 @@ INTERFACES = {
 LEFT = {
     "benchmarks": 1,
     "lab/crash": 1,
-    "lab/simulation": 3,
+    "lab/simulation": 2,
     "ottla/broker/api": 1,
     "ottla/broker/cluster": 1,
     "ottla/client": 1,

@@ -91,7 +91,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
 
     def on_resign(self, shard: GroupShard) -> None:
         """Call `on_resigned` for every group of a shard, in shares."""
-        self._turns.start(self._dismiss(shard), _ignore, _raise)
+        self._turns.run_alone(self._dismiss(shard))
 
     async def _dismiss(self, shard: GroupShard) -> None:
         for metadata in [*shard.groups.values()]:
@@ -230,11 +230,3 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     def obtain(self, group_id: str) -> GroupMetadata:
         """Return the group. If it does not exist, create it as Empty without logging it."""
         return self.shards[self.partition_for(group_id)].obtain(group_id, self._clock.now_ms())
-
-
-def _ignore(_none: None) -> None:
-    """Do nothing: the groups are dismissed."""
-
-
-def _raise(error: Exception) -> None:
-    raise error

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.coordinator.runtime import await_durable
@@ -47,7 +47,7 @@ class TransactionCoordinator:
     def __init__(
         self,
         cluster: Cluster,
-        sink: LocalMarkerWriter,
+        sink: MarkerWriter,
         turns: Turns,
         clock: Clock,
         config: Config,

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final
 
-from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.marker_channels import MarkerAnswer
+from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import MARKER_US
 from ottla.broker.events import Events
@@ -117,7 +117,7 @@ class MarkerFanout:
     def __init__(
         self,
         cluster: Cluster,
-        sink: LocalMarkerWriter,
+        sink: MarkerWriter,
         turns: Turns,
         clock: Clock,
         log_complete: Callable[[Completion], ErrorCode],

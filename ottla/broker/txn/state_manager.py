@@ -15,7 +15,7 @@ from typing import Final
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
-from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.runtime import CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import StateLog
@@ -59,7 +59,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     def __init__(
         self,
         cluster: Cluster,
-        sink: LocalMarkerWriter,
+        sink: MarkerWriter,
         turns: Turns,
         clock: Clock,
         markers_delay_ms: float,

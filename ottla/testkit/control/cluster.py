@@ -38,6 +38,11 @@ class ClusterControl:
             self._reaches: Callable[[int, int], bool] = links.reaches
             links.reaches = self._count_lost
 
+    @property
+    def ids(self) -> range:
+        """The ids of the brokers."""
+        return self._broker.cluster.own_ids
+
     def describe(self) -> Iterator[dict[str, object]]:
         """Yield a row for each broker."""
         cluster, links = self._broker.cluster, self._broker.links

@@ -90,7 +90,7 @@ class _ClusterHandlers:
         return AdminResponse(body=self._plan.show(change))
 
     def _id(self, request: AdminRequest) -> int:
-        given, ids = request.parameters["id"], [row["broker"] for row in self._cluster.describe()]
+        given, ids = request.parameters["id"], self._cluster.ids
         if given not in map(str, ids):
             raise AdminError(404, f"There is no broker {given:.50}: the brokers are {', '.join(map(str, ids))}")
         return int(given)

@@ -214,8 +214,8 @@ class ConsumerGroups:
             )
         self._arm(metadata)
         if late:
-            work = self._work.drive(self._remove(group.group_id, late), gate=group.gate)
-            self._turns.start(work, _ignore_result, _raise)
+            # A failure is logged there.
+            self._turns.run_alone(self._work.drive(self._remove(group.group_id, late), gate=group.gate))
 
     def start_timers(self, metadata: GroupMetadata, group: ConsumerGroup) -> None:
         """Begin the sessions of a loaded group again, and the time of members that must give up partitions."""
@@ -484,11 +484,3 @@ class ConsumerGroups:
             group.rebalances.pop(member.member_id, None)
         elif previous is None or previous.current != member.current:
             group.start_rebalance(member, now_ms + member.metadata.rebalance_timeout_ms)
-
-
-def _ignore_result(_error: ErrorCode | None) -> None:
-    """Ignore the result of a removal, whose failure was logged."""
-
-
-def _raise(error: Exception) -> None:
-    raise error

@@ -10,7 +10,7 @@ import pytest
 from lab.metadata import create_internal_topic, create_topic, reserve_producer_ids
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.table import TABLE
-from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
+from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.group.coordinator import GroupCoordinator
@@ -397,7 +397,7 @@ class TransactionParts:
         )
         self.cluster.open()
         reserve_producer_ids(self.cluster)
-        self.sink = DeafSink(LocalMarkerWriter(self.cluster, self.logs.flusher), hearing)
+        self.sink = DeafSink(MarkerWriter(self.cluster, self.logs.flusher), hearing)
         self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, self.config)
         leaders = self.sink.leaders
         self.groups = GroupCoordinator(self.cluster, turns, self.clock, self.config)

@@ -15,7 +15,7 @@ from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.values import TransactionMarker
 
 
-class LocalMarkerWriter:
+class MarkerWriter:
     """Writes the markers of the transaction coordinator of a broker."""
 
     def __init__(self, cluster: Cluster, flusher: Flusher, channels: MarkerChannels | None = None) -> None:
