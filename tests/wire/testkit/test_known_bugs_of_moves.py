@@ -11,8 +11,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.timeout import EVENT_TIMEOUT_S
+
 pytestmark = pytest.mark.ottla(brokers=3)
-WAIT_S = 30
 QUIET_S = 3
 GROUP = "copy"
 
@@ -40,7 +41,7 @@ def consume(ottla_broker):
         consumer.close()
 
 
-def poll(consumer, timeout_s=WAIT_S):
+def poll(consumer, timeout_s=EVENT_TIMEOUT_S):
     message = consumer.poll(timeout_s)
     assert message is None or message.error() is None, message.error()
     return None if message is None else message.value()
@@ -49,7 +50,7 @@ def poll(consumer, timeout_s=WAIT_S):
 def send(broker, topic, value):
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, value)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(EVENT_TIMEOUT_S) == 0
 
 
 def test_a_coordinator_that_moves_before_the_offsets_are_fetched(consume, kafka_topic, ottla_broker, ottla_faults):
@@ -61,7 +62,7 @@ def test_a_coordinator_that_moves_before_the_offsets_are_fetched(consume, kafka_
     held.wait_hit()
     moved = ottla_broker.move_coordinator(group=GROUP, to=2)
     held.release()
-    refused = stuck.poll(WAIT_S)
+    refused = stuck.poll(EVENT_TIMEOUT_S)
     assert refused.error().code() == KafkaError.NOT_COORDINATOR
     moved.wait_hit()
     assert poll(stuck, QUIET_S) is None
@@ -88,7 +89,7 @@ def test_a_coordinator_whose_broker_stops_in_a_transaction(kafka_topic, ottla_br
             async with producer.transaction():
                 await producer.send_and_wait(kafka_topic, b"four")
 
-    asyncio.run(asyncio.wait_for(play(), WAIT_S))
+    asyncio.run(asyncio.wait_for(play(), EVENT_TIMEOUT_S))
     ottla_broker.assert_committed(kafka_topic, ["one", "two", "three", "four"])
 
 
@@ -102,7 +103,7 @@ def test_a_commit_while_the_coordinator_moves(consume, kafka_topic, ottla_broker
     moved.wait_hit()
     send(ottla_broker, kafka_topic, b"two")
     assert poll(consumer) == b"two"
-    (committed,) = consumer.committed([TopicPartition(kafka_topic, 0)], WAIT_S)
+    (committed,) = consumer.committed([TopicPartition(kafka_topic, 0)], EVENT_TIMEOUT_S)
     assert committed.offset == 1
 
 
@@ -111,29 +112,29 @@ def test_a_partition_without_a_leader_for_a_while(ottla_broker):
     topic = "alone"
     admin = AdminClient({"bootstrap.servers": ottla_broker.bootstrap})
     (created,) = admin.create_topics([NewTopic(topic, 1, 1)]).values()
-    created.result(WAIT_S)
+    created.result(EVENT_TIMEOUT_S)
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap})
     producer.produce(topic, b"one")
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(EVENT_TIMEOUT_S) == 0
     stopped = ottla_broker.stop_broker(1)
     producer.produce(topic, b"two")
     assert producer.flush(QUIET_S) == 1
     stopped.wait_hit()
     ottla_broker.start_broker(1)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(EVENT_TIMEOUT_S) == 0
     ottla_broker.assert_committed(topic, ["one", "two"])
 
 
 def test_a_coordinator_whose_broker_stops_before_the_commit(kafka_topic, ottla_broker):
     """confluent-kafka-dotnet#1321, kafkajs#1416: the commit failed until the broker was back."""
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap, "transactional.id": "tx-1"})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(EVENT_TIMEOUT_S)
     ottla_broker.move_coordinator("tx-1", to=3)
     producer.begin_transaction()
     producer.produce(kafka_topic, b"one")
-    producer.flush(WAIT_S)
+    producer.flush(EVENT_TIMEOUT_S)
     ottla_broker.stop_broker(3)
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(EVENT_TIMEOUT_S)
     ottla_broker.assert_committed(kafka_topic, ["one"])
 
 
@@ -141,10 +142,10 @@ def test_a_leader_that_moves_between_two_sends(kafka_topic, ottla_broker):
     """kafkajs#1175, librdkafka#3545: records for the old leader timed out."""
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap})
     producer.produce(kafka_topic, b"1")
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(EVENT_TIMEOUT_S) == 0
     for leader in (2, 3, 1, 2):
         moved = ottla_broker.move_leader(kafka_topic, 0, to=leader)
         producer.produce(kafka_topic, b"%d" % leader)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(EVENT_TIMEOUT_S) == 0
         moved.wait_hit()
     ottla_broker.assert_committed(kafka_topic, ["1", "2", "3", "1", "2"])
