@@ -5,6 +5,7 @@ A test that was not requested is deselected. One that cannot run here is skipped
 
 import functools
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -51,6 +52,18 @@ def pytest_configure(config):
     patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
     hypothesis.settings.register_profile("patient", **patient)
     hypothesis.settings.load_profile("patient")
+
+
+@pytest.fixture
+def caplog(caplog):
+    """Keep only the lines of Ottla: a client library may log from a thread that an earlier test left running.
+
+    The report of a failed test still has all lines.
+    """
+    only_ottla = logging.Filter("ottla")
+    caplog.handler.addFilter(only_ottla)
+    yield caplog
+    caplog.handler.removeFilter(only_ottla)
 
 
 @functools.cache

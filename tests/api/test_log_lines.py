@@ -122,6 +122,11 @@ def test_a_name_of_any_size_takes_a_hundred_characters(broker, new_lines):
     assert len(lines) == 2 and all(len(line) < 400 for line in lines)
 
 
+def test_a_line_of_a_client_library_is_no_line_of_the_broker(new_lines):
+    logging.getLogger("kafka.net.manager").error("Connection failed")
+    assert new_lines() == []
+
+
 def join(broker, member_id="", instance=None, protocol=b"", reason="a test", name="client"):
     client = broker.client(name)
     client.send(
