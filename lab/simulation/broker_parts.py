@@ -1,8 +1,10 @@
 """Wrappers that the simulation puts between two parts of the broker. free"""
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.simulation import promises
@@ -12,6 +14,7 @@ from ottla.broker.assembly import Assembly
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.memory import Reservation
 from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.peers import MemoryPeers
 from ottla.broker.ports.workers import DeferredWorkers, Job, OnEnd
 from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
@@ -28,6 +31,10 @@ MARKER_ERRORS: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 LATEST_MARKER_MS: Final = 3000.0
+PEER_MS: Final = 3.0
+"""The longest time of a message between two brokers that is not stalled."""
+PEER_STALL: Final = 0.04
+PEER_STALL_MS: Final = 1000.0
 
 
 class ReportingDispatcher(Dispatcher):
@@ -98,6 +105,50 @@ class PeerLink:
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
         """Deliver a marker and ignore its answer."""
         self._deliver(topic, index, marker)
+
+
+class SlowPeers(MemoryPeers):
+    """Connections between brokers. Their bytes take a random time, in order in each direction."""
+
+    def __init__(self, world: "World", clock: Clock, random: Random) -> None:
+        super().__init__(self._direction, self._accept_peer)
+        self._world = world
+        self._clock = clock
+        self._random = random
+        self._ends: list[asyncio.Protocol] = []
+
+    def connect(self, node_id: int, end: asyncio.Protocol) -> None:
+        self._ends.append(end)
+        super().connect(node_id, end)
+
+    def reset_one(self) -> None:
+        """End a random connection; what is on its way arrives before, if it is faster than the reset."""
+        transports = [getattr(end, "transport", None) for end in self._ends]
+        open_ones = [each for each in transports if each is not None and not each.is_closing()]
+        if open_ones:
+            self._world.met["connections between brokers reset"] += 1
+            self._random.choice(open_ones).abort()
+
+    def _accept_peer(self, node_id: int) -> asyncio.BufferedProtocol | None:
+        assembly = self._world.assembly
+        return None if assembly is None else assembly.accept_peer(node_id)
+
+    def _direction(self) -> Callable[[Callable[[], None]], None]:
+        not_before_ms = 0.0
+        schedule = self._world.schedule
+
+        def deliver(work: Callable[[], None]) -> None:
+            nonlocal not_before_ms
+            not_before_ms = max(not_before_ms, schedule.now_ms + self._draw_ms())
+            schedule.at(not_before_ms, lambda: self._clock.next_turn(work))
+
+        return deliver
+
+    def _draw_ms(self) -> float:
+        if not self._world.resting and self._random.random() < PEER_STALL:
+            self._world.met["messages between brokers stalled"] += 1
+            return self._random.random() * PEER_STALL_MS
+        return self._random.random() ** 2 * PEER_MS
 
 
 class CountedWorkers(DeferredWorkers):

@@ -7,11 +7,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.planting import Original, Replacement
+from lab.simulation.broker_parts import SlowPeers
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.leadership import LeadershipProblem
 from ottla.broker.coordinator.loader import CoordinatorLoader
 from ottla.broker.deadline import sleep
+from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Handler
 from ottla.protocol.values import TopicPartition
 
@@ -28,6 +30,8 @@ SLOW: Final = 0.2
 SLOW_MS: Final = 30.0
 ABRUPT: Final = 0.5
 """Share of the stops that end the connections before the leaders move."""
+RESET: Final = 0.5
+"""Share of the cut links at which a connection between two brokers ends too."""
 
 
 class LeaderFaults:
@@ -36,6 +40,12 @@ class LeaderFaults:
     def __init__(self, world: "World", random: Random) -> None:
         self._world = world
         self._random = random
+        self._peers: SlowPeers
+
+    def connect_brokers(self, clock: Clock) -> SlowPeers:
+        """Return the connections between the brokers of a life."""
+        self._peers = SlowPeers(self._world, clock, Random(f"{self._world.seed} {self._world.kills}"))
+        return self._peers
 
     def move(self, _value: float) -> None:
         """Give a random partition another leader in sync."""
@@ -95,6 +105,8 @@ class LeaderFaults:
             links.disconnect(one, other)
             world.met["links cut"] += 1
             world.schedule.after(for_ms, partial(links.cut.discard, pair))
+        if self._random.random() < RESET:
+            world.run_in_turn(self._peers.reset_one)
 
     def end(self) -> None:
         """Start all brokers that are stopped, and restore the links."""

@@ -8,6 +8,7 @@ from lab.planting import Plant, Replacement
 from lab.simulation import bugs, group_bugs, move_bugs
 from ottla.broker.api import durability, produce
 from ottla.broker.api.context import Broker
+from ottla.broker.cluster.marker_channels import MarkerAnswer
 from ottla.broker.coordinator.loader import CoordinatorLoader
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.group import log as group_log
@@ -341,6 +342,12 @@ PLANTS: Final[dict[str, Plant]] = {
         ProducerStateManager,
         "check_marker",
         move_bugs.accept_former_coordinator,
+    ),
+    "late-refusal-ignored": _plant(
+        "The coordinator takes a refused marker of another broker as written.",
+        MarkerAnswer,
+        "give",
+        move_bugs.ignore_late_refusals,
     ),
 }
 """Every plant by its name."""

@@ -81,6 +81,7 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "leader-unchecked": ("moves-crash", None),
     "fetches-stay-parked": ("moves", None),
     "former-marker-accepted": ("moves", 1),
+    "late-refusal-ignored": ("moves-crash", None),
 }
 """The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
 

@@ -360,7 +360,8 @@ class World:
         try:
             workers = CountedWorkers(self._defer, clock, self.met) if self.profile.recompresses else None
             count = self.profile.brokers
-            assembly = Assembly(self._config, clock, self.disk, turns, workers=workers, broker_count=count)
+            peers = self.faults.leaders.connect_brokers(clock) if count > 1 else None
+            assembly = Assembly(self._config, clock, self.disk, turns, workers=workers, broker_count=count, peers=peers)
         except (LogDirectoryError, OSError) as error:
             self.faults.cannot_start(error)
             return

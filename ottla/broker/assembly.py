@@ -97,7 +97,7 @@ class Assembly:
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
         if peers is None and len(cluster.own_ids) > 1:
-            peers = MemoryPeers(clock.next_turn, self.accept_peer)
+            peers = MemoryPeers(lambda: clock.next_turn, self.accept_peer)
         self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers)
         self.broker.metrics.connections = self.connections
         self._logins = self._follow_security(storage)

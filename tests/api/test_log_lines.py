@@ -9,6 +9,7 @@ from ottla.broker.log_limiter import LOG_AGAIN_MS, LogLimiter
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.wire import message
+from tests.api.callers import STATES, three_brokers
 from tests.memory_broker import MemoryBroker
 
 E = ErrorCode
@@ -63,6 +64,17 @@ def test_a_topic_that_is_made_and_deleted(broker, new_lines):
     asked = message(ApiKey.DELETE_TOPICS, 5, topic_names=["ledger"], timeout_ms=1)
     broker.ask(ApiKey.DELETE_TOPICS, 5, asked)
     assert new_lines() == ["Deleted topic ledger"]
+
+
+def test_leaders_that_move_and_brokers_that_stop_and_start(new_lines):
+    cluster = three_brokers(factor=1)
+    new_lines()
+    cluster.complete(cluster.assembly.leadership.move_leader(STATES, 0, 2))
+    assert new_lines() == [f"Broker 2 leads {STATES}-0 in leader epoch 1"]
+    cluster.complete(cluster.assembly.stop_broker(1))
+    assert new_lines() == ["Broker 1 has stopped; partitions without a leader: 1"]
+    cluster.complete(cluster.assembly.start_broker(1))
+    assert new_lines() == ["Broker 1 has started; partitions without a leader: 0"]
 
 
 def test_an_epoch_bump_and_the_requests_it_fences_are_logged(broker, new_lines):

@@ -17,6 +17,7 @@ Source: `QuorumController`, `ReplicationControlManager`, `RPCProducerIdManager` 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
@@ -131,7 +132,7 @@ class Controller:
 
     # --- changes, one at a time for each name ---------------------------------------------------------------------
 
-    async def exclusively(self, names: Iterable[str], change: Handler[R]) -> R:
+    async def exclusively(self, names: Iterable[str], change: Callable[[], Handler[R]]) -> R:
         """Run `change` while no other change holds these topic names, and wait until it is applied.
 
         The change continues if its request is discarded. Raises the exception of `change`, or OSError if the change
@@ -154,13 +155,13 @@ class Controller:
         for start in range(0, len(changes), CHANGED_AT_ONCE):
             part = changes[start : start + CHANGED_AT_ONCE]
             await self._run_with_locks(
-                [unify_collision_chars(name) for name in map(name_of, part) if name], change(part)
+                [unify_collision_chars(name) for name in map(name_of, part) if name], partial(change, part)
             )
 
-    async def _run_with_locks(self, keys: Iterable[str], change: Handler[R]) -> R:
+    async def _run_with_locks(self, keys: Iterable[str], change: Callable[[], Handler[R]]) -> R:
         lock = await self._locks.take(keys)
         try:
-            result = await change
+            result = await change()
             await self.wait_applied()
         except Exception:
             with suppress(OSError):
@@ -359,7 +360,7 @@ class Controller:
         `names` are held from before the decision until it is applied. The caller must limit the records of one change
         to 10,000, as Kafka does (`QuorumController.MAX_RECORDS_PER_USER_OP`).
         """
-        await self._apart(self._run_with_locks(names, self._change_security(decide)))
+        await self._apart(self._run_with_locks(names, partial(self._change_security, decide)))
 
     async def _change_security(self, decide: Callable[[], Handler[Sequence[SecurityRecord]]]) -> None:
         records = await decide()
@@ -394,7 +395,8 @@ class Controller:
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> str | None:
         """Finalize levels, all of them or none. Return the reason if they cannot be finalized. Raises OSError."""
-        return await self._apart(self._run_with_locks((FEATURES,), self._update_features(updates, validate_only)))
+        change = partial(self._update_features, updates, validate_only)
+        return await self._apart(self._run_with_locks((FEATURES,), change))
 
     async def _update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> str | None:
         problem = update_problem(self._image.features, updates, self._node_id)

@@ -9,12 +9,15 @@ has no leader.
 Source: `ReplicationControlManager`, `PartitionChangeBuilder` of Kafka 4.3.1.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from ottla.broker.cluster.image import PartitionRegistration
 from ottla.broker.cluster.metadata import Cluster
 from ottla.protocol.internal_topics.metadata_records import NO_LEADER, PartitionChangeRecord
 from ottla.protocol.values import TopicPartition
+
+log = logging.getLogger(__name__)
 
 Decide = Callable[[PartitionRegistration], tuple[int, Sequence[int]]]
 """registration -> leader and in-sync set."""
@@ -39,6 +42,8 @@ class Leadership:
             return to, place.isr
 
         await self._change([(topic, index)], decide)
+        leader, epoch = self._cluster.leader_of(topic, index)
+        log.info("Broker %d leads %s-%d in leader epoch %d", leader, topic, index, epoch)
 
     async def stop_broker(self, node_id: int) -> None:
         """Take a broker that stops out of the in-sync sets, and let the next replica in sync lead its partitions."""
@@ -58,6 +63,7 @@ class Leadership:
             return able[0] if able else NO_LEADER, in_sync
 
         await self._change_all(decide)
+        log.info("Broker %d has stopped; partitions without a leader: %d", node_id, self._count_without_leader())
 
     async def start_broker(self, node_id: int) -> None:
         """Let a broker lead the partitions of which it is the last replica in sync. The replicas of partitions with a
@@ -74,12 +80,17 @@ class Leadership:
             return leader, [each for each in place.replicas if each == leader or each not in stopped]
 
         await self._change_all(decide)
+        log.info("Broker %d has started; partitions without a leader: %d", node_id, self._count_without_leader())
 
     def check_start(self, node_id: int) -> None:
         """Raise LeadershipProblem if a broker cannot be started."""
         self.check_id(node_id)
         if node_id not in self._cluster.stopped_ids:
             raise LeadershipProblem(f"broker {node_id} runs already")
+
+    def _count_without_leader(self) -> int:
+        registrations = (each for topic in self._cluster.topics.values() for each in topic.registrations)
+        return sum(each.leader == NO_LEADER for each in registrations)
 
     async def _change_all(self, decide: Decide) -> None:
         """Decide for every partition. Topics that are created meanwhile have a leader that runs (`Controller`)."""

@@ -109,6 +109,11 @@ class MarkerChannels:
         channel.queue(answer)
         return answer
 
+    @property
+    def awaits_answers(self) -> bool:
+        """Return whether a broker that can be reached has not answered a marker yet."""
+        return any(channel.awaits_answers for channel in self._channels.values())
+
     def close(self) -> None:
         """End all connections. Markers without an answer get none."""
         for channel in self._channels.values():
@@ -139,6 +144,11 @@ class _Channel:
         self._is_due = False
         # The time limit of the request in flight, or of connecting.
         self._timer: Timer | None = None
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Return whether markers wait, or are not answered, and the other broker can be reached."""
+        return bool(self._sent or self._waiting) and self._reaches()
 
     def queue(self, answer: MarkerAnswer) -> None:
         """Send a marker when this turn ends, or after the request in flight."""

@@ -30,6 +30,11 @@ class MarkerWriter:
         """Return whether a written marker may not be durable yet."""
         return self._flusher.busy
 
+    @property
+    def awaits_answers(self) -> bool:
+        """Return whether the answer of another broker, which can be reached, is still to come."""
+        return self._channels is not None and self._channels.awaits_answers
+
     def when_durable(self, topic: str, index: int, callback: Callable[[ErrorCode], None]) -> None:
         """Call `callback` when all current records of the partition are durable, or with the error if that fails."""
         partition = self._cluster.partition(topic, index)

@@ -323,7 +323,7 @@ class Cluster:
         """Return the internal topic, creating it on first use with its forced configs. Raises OSError."""
         topic = self.image.topics.get(name)
         if topic is None:
-            await self.controller.exclusively((name,), self.create_internal_topic(name))
+            await self.controller.exclusively((name,), partial(self.create_internal_topic, name))
             topic = self.image.topics[name]
         return topic
 

@@ -115,21 +115,22 @@ class LoopPeers:
 class MemoryPeers:
     """Connections in memory. Each write arrives in a later turn."""
 
-    def __init__(self, next_turn: NextTurn, accept: Accept) -> None:
-        self._next_turn = next_turn
+    def __init__(self, deliver: Callable[[], NextTurn], accept: Accept) -> None:
+        """`deliver` returns, for one direction of a connection, the function that makes each write arrive in order."""
+        self._deliver = deliver
         self._accept = accept
 
     def connect(self, node_id: int, end: asyncio.Protocol) -> None:
         """Connect to the broker of this id in a later turn."""
-        self._next_turn(lambda: self._connect(node_id, end))
+        self._deliver()(lambda: self._connect(node_id, end))
 
     def _connect(self, node_id: int, end: asyncio.Protocol) -> None:
         accepted = self._accept(node_id)
         if accepted is None:
             end.connection_lost(ConnectionRefusedError())
             return
-        near = _PipeEnd(self._next_turn, end, end.data_received)
-        far = _PipeEnd(self._next_turn, accepted, partial(_feed, accepted))
+        near = _PipeEnd(self._deliver(), end, end.data_received)
+        far = _PipeEnd(self._deliver(), accepted, partial(_feed, accepted))
         near.other, far.other = far, near
         accepted.connection_made(far)
         end.connection_made(near)

@@ -5,6 +5,7 @@ from typing import Final
 
 from ottla.admin.fields import an_object
 from ottla.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.broker.deadline import sleep
 from ottla.broker.turns import Wait
 from ottla.testkit.control.clock import MOST_AHEAD_MS
 from ottla.testkit.control.cluster_routes import cluster_routes
@@ -15,6 +16,8 @@ from ottla.testkit.control.journal_routes import journal_routes
 
 _QUIET_PASSES: Final = 12
 _MOST_PASSES: Final = 500
+_ANSWER_MS: Final = 1.0
+"""The time between two looks for the answers of other brokers."""
 
 _ADVANCE: Final = an_object({"ms": {"type": "number", "minimum": 0, "maximum": MOST_AHEAD_MS}}, required=["ms"])
 _EPOCH: Final = an_object({"epoch": {"type": "integer", "minimum": 0, "maximum": 32_767}}, required=["epoch"])
@@ -78,8 +81,12 @@ class _ControlHandlers:
         return handle
 
     async def run_until_idle(self) -> None:
-        """Run the due work and all work that follows from it, until the broker is idle for some passes."""
-        turns = self._control.assembly.broker.turns
+        """Run the due work and all work that follows from it, until the broker is idle for some passes.
+
+        It is not idle while the answer of another broker to a marker is on its way.
+        """
+        broker = self._control.assembly.broker
+        turns, sinks = broker.turns, [each.transactions.sink for each in broker.brokers]
         quiet, passes = 0, 0
         while quiet < _QUIET_PASSES and passes < _MOST_PASSES:
             before = turns.events
@@ -87,6 +94,9 @@ class _ControlHandlers:
             turns.next_turn(lambda wait=wait: wait.wake(None))  # type: ignore[misc]
             await wait
             quiet = quiet + 1 if turns.events <= before + 1 else 0
+            if any(each.awaits_answers for each in sinks):
+                quiet = 0
+                await sleep(turns, self._control.real_clock, _ANSWER_MS)
             passes += 1
 
     # ---- epochs

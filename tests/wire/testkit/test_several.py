@@ -140,3 +140,15 @@ def test_a_fault_meets_the_markers_that_another_broker_sends(kafka_topic, ottla_
     fault.wait_hit()
     ottla_broker.assert_committed(kafka_topic, ["paid"])
     assert ottla_broker.transaction("tx-1").state == "CompleteCommit"
+
+
+def test_a_released_marker_of_another_leader_is_written(kafka_topic, ottla_broker, ottla_faults):
+    producer = ottla_broker.producer_by_hand("tx-1")
+    assert producer.send(kafka_topic, b"paid") is ErrorCode.NONE
+    ottla_broker.move_leader(kafka_topic, 0, to=2, optional=True)
+    held = ottla_faults.on_marker(broker=2).hold()
+    ottla_faults.on("WriteTxnMarkers", broker=2).delay(100)
+    assert producer.commit() is ErrorCode.NONE
+    held.wait_hit()
+    held.release()
+    assert ottla_broker.transaction("tx-1").state == "CompleteCommit"
