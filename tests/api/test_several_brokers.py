@@ -169,6 +169,17 @@ def test_produce_names_the_leader_from_version_10_on(cluster, version):
         assert [endpoint.node_id for endpoint in reply.node_endpoints] == [1, 2]
 
 
+def test_a_large_reply_names_leaders_too(cluster):
+    """Of a Produce with more rows than the broker answers at once."""
+    assert create(cluster, "wide", 300, 1)[0] == E.NONE
+    rows = [{"index": index, "records": batch()} for index in range(300)]
+    topics = [{"name": "wide", "partition_data": rows}]
+    reply = cluster.ask_broker(3).call(K.PRODUCE, 10, transactional_id=None, acks=-1, timeout_ms=1, topic_data=topics)
+    hints = [row.current_leader for row in reply.responses[0].partition_responses]
+    assert [hint and (hint.leader_id, hint.leader_epoch) for hint in hints] == [(1, 0), (2, 0), None] * 100
+    assert [endpoint.node_id for endpoint in reply.node_endpoints] == [1, 2]
+
+
 def test_the_coordinator_of_a_key_is_one_broker_and_the_others_refuse(cluster):
     groups = {f"g-{number}": find_coordinator(cluster, f"g-{number}", FOR_GROUPS) for number in range(9)}
     ids = {f"t-{number}": find_coordinator(cluster, f"t-{number}", FOR_TRANSACTIONS) for number in range(9)}

@@ -230,11 +230,12 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
     """Write a row for each partition; more than a few rows are written in turns. With acks=0 there is no reply: a
     failure closes the connection, because such a client notices nothing else."""
     few, acks = list(islice(rows, ROWS_AT_ONCE)), request.body.acks
+    names_leaders = request.api_version >= FIRST_VERSION_WITH_LEADERS
+    endpoints: list[NodeEndpoint] = []
     if len(few) < ROWS_AT_ONCE:
         failed = [row for row in few if row.error]
         if acks:
-            endpoints: list[NodeEndpoint] = []
-            if failed and request.api_version >= FIRST_VERSION_WITH_LEADERS:
+            if failed and names_leaders:
                 few = [_with_leader(broker, request, row, endpoints) for row in few]
             encoded = encode_produce_response(
                 few, request.api_version, request.correlation_id, node_endpoints=endpoints
@@ -248,10 +249,14 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
             for row in of_topic:
                 if row.error:
                     failed.append(row)
-                await partitions.add(*row[1:8])
+                if row.error and names_leaders:
+                    leader = _with_leader(broker, request, row, endpoints).current_leader
+                    await partitions.add(*row[1:8], **({"current_leader": leader} if leader else {}))
+                else:
+                    await partitions.add(*row[1:8])
             await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
         if acks:
-            return reply.finish(responses=topics)._replace(row_errors=failed)
+            return reply.finish(responses=topics, node_endpoints=endpoints)._replace(row_errors=failed)
     return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}", failed) if failed else NO_REPLY
 
 
