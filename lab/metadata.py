@@ -99,7 +99,7 @@ def update_features(cluster: Cluster, updates: Sequence[FeatureUpdate]) -> None:
 
 
 def reserve_producer_ids(cluster: Cluster) -> None:
-    cluster._producer_ids._reserve()
+    cluster.unused_ids._reserve()
     sync(cluster)
 
 

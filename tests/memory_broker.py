@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from lab.in_memory.disk import VOLUME_BYTES, MemoryDisk
+from lab.in_memory.zookeeper import ModelConnection
 from lab.simulation.charged import ChargedTurns
 from lab.simulation.network import Link, NetworkConditions
 from ottla.broker.api.table import TABLE
@@ -118,9 +119,10 @@ class MemoryBroker:
     """The broker, and `ask` to send it a request and run everything that follows.
 
     `sync_ms` is how long its disk takes to sync. With several `brokers`, `ask_broker` chooses the one that is asked.
+    Blocks of producer ids are those of `zookeeper`, a `ModelZooKeeper`, if it is given.
     """
 
-    def __init__(self, sync_ms=1.0, brokers=1, **options):
+    def __init__(self, sync_ms=1.0, brokers=1, zookeeper=None, **options):
         self.bugs = []
         self.schedule = Schedule()
         self.random = Random(1)
@@ -129,12 +131,20 @@ class MemoryBroker:
         self.turns = WeighedTurns(self.clock.next_turn, self.bugs.append, lambda what, cost_us: None)
         self.clock.enter = self.turns.event
         self.disk = _Disk(PortCalls(), Random(1), lambda work: self.schedule.after(sync_ms, work))
+        if zookeeper is not None:
+            options |= {"producer_id_manager": "zookeeper", "zookeeper_connect": "zk:2181/ottla"}
         config = Config(log_dirs="/data", **options)
-        self.assembly = Assembly(config, self.clock, self.disk, self.turns, broker_count=brokers)
+        self.zookeeper = zookeeper and ModelConnection(zookeeper, self._after, Random(1))
+        self.assembly = Assembly(
+            config, self.clock, self.disk, self.turns, broker_count=brokers, zookeeper=self.zookeeper
+        )
         self.replies = []
         self.number = 0
         self.link = None
         self.advance()
+
+    def _after(self, delay_ms, work):
+        self.schedule.after(delay_ms, lambda: self.clock.next_turn(work))
 
     # What a link asks of its world and of its client.
 

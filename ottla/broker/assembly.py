@@ -17,6 +17,7 @@ from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
 from ottla.broker.cluster.view import View
+from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US
@@ -33,6 +34,7 @@ from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.peers import MemoryPeers, Peers
 from ottla.broker.ports.web import Web
 from ottla.broker.ports.workers import Workers
+from ottla.broker.ports.zookeeper import ZooKeeper
 from ottla.broker.security.jwks import KeyFetchContext
 from ottla.broker.security.logins import Logins, logins_of
 from ottla.broker.security.sasl import Authenticator
@@ -43,6 +45,7 @@ from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 from ottla.protocol.primitives import NodeEndpoint
+from ottla.protocol.producer_id_node import parse_address
 from ottla.protocol.requests.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.steps import to_the_end
 
@@ -71,6 +74,7 @@ class Assembly:
         frozen: bool = False,
         broker_count: int = 1,
         peers: Peers | None = None,
+        zookeeper: ZooKeeper | None = None,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
@@ -78,6 +82,7 @@ class Assembly:
         hold, unless `queued.max.request.bytes` is set. `storage` is given if the caller has opened it already, in
         steps; if not, it is opened for `broker_count` brokers. A `frozen` broker ends no transaction, expires, deletes
         and compacts nothing, until it thaws. Several brokers connect with each other by `peers`, or in memory.
+        `zookeeper` is given for `producer.id.manager=zookeeper`.
         """
         self.config = config
         self.connections: set[Connection] = set()
@@ -98,6 +103,12 @@ class Assembly:
         self.config = config = storage.config
         if peers is None and len(cluster.own_ids) > 1:
             peers = MemoryPeers(lambda: clock.next_turn, self.accept_peer)
+        self.id_blocks: ZooKeeperBlocks | None = None
+        if zookeeper is not None:
+            address = parse_address(config.zookeeper_connect)
+            self.id_blocks = ZooKeeperBlocks(zookeeper, address, cluster.controller, turns, clock)
+            cluster.take_producer_ids_from(self.id_blocks.reserve)
+            self.id_blocks.open()
         self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers)
         self.broker.metrics.connections = self.connections
         self._logins = self._follow_security(storage)
@@ -265,6 +276,8 @@ class Assembly:
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""
+        if self.id_blocks is not None:
+            self.id_blocks.close()
         for timer in self._timers.values():
             timer.cancel()
         for work in self._under_way.values():

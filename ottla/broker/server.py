@@ -30,8 +30,10 @@ from ottla.broker.ports.machine import has_terminal, machine_bytes, return_freed
 from ottla.broker.ports.network import LoopNetwork
 from ottla.broker.ports.peers import LoopPeers
 from ottla.broker.ports.workers import ThreadWorkers
+from ottla.broker.ports.zookeeper import KazooZooKeeper
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
+from ottla.protocol.producer_id_node import parse_address
 from ottla.protocol.requests import codec
 from ottla.protocol.walked import walk_name
 
@@ -146,6 +148,9 @@ class Server:
                 self._admin.close()
             raise
         peers = LoopPeers(loop) if self._broker_count > 1 else None
+        zookeeper = None
+        if self.config.producer_id_manager == "zookeeper":
+            zookeeper = KazooZooKeeper(parse_address(self.config.zookeeper_connect).hosts, clock.from_thread)
         self._assembly = Assembly(
             self.config,
             clock,
@@ -156,6 +161,7 @@ class Server:
             storage=storage,
             frozen=self._frozen,
             peers=peers,
+            zookeeper=zookeeper,
         )
         self.broker = self._assembly.broker
         if isinstance(turns, MeasuredTurns):

@@ -56,6 +56,9 @@ from ottla.protocol.values_batch import ValuesBatch
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+OnBlock = Callable[[range], None]
+OnDurable = Callable[[ErrorCode], None]
+
 T = TypeVar("T")
 
 FEATURES: Final = "features/"
@@ -412,15 +415,23 @@ class Controller:
         self._log.append_batch(_batch_of(records), apply)
         return None
 
-    def reserve_producer_ids(
-        self, node_id: int, applied: Callable[[range], None], durable: Callable[[ErrorCode], None]
-    ) -> bool:
-        """Log a block of producer ids for a broker. Return False if the log refuses it.
+    @property
+    def next_producer_id(self) -> int:
+        """The first producer id after all logged blocks."""
+        return max(self._image.next_producer_id, self._reserved_below)
+
+    def reserve_producer_ids(self, node_id: int, applied: OnBlock, durable: OnDurable) -> bool:
+        """Log the next block of producer ids for a broker (`log_producer_ids`)."""
+        start = self.next_producer_id
+        return self.log_producer_ids(node_id, range(start, start + PRODUCER_ID_BLOCK), applied, durable)
+
+    def log_producer_ids(self, node_id: int, block: range, applied: OnBlock, durable: OnDurable) -> bool:
+        """Log a block of producer ids for a broker, after all earlier blocks. Return False if the log refuses it.
 
         `applied` gets the block when its record is durable; then, and if the record is lost, `durable` gets the error.
         """
-        start = max(self._image.next_producer_id, self._reserved_below)
-        block = range(start, start + PRODUCER_ID_BLOCK)
+        if block.start < self.next_producer_id:
+            raise ValueError(f"producer ids from {block.start} on are below {self.next_producer_id}, which are in use")
         record = ProducerIdsRecord(node_id, 0, block.stop)
 
         def apply() -> None:

@@ -28,7 +28,7 @@ from ottla.broker.cluster.kraft_log import (
     RECORDS_PER_COMMIT,
     MetadataLog,
 )
-from ottla.broker.cluster.producer_id_manager import ProducerIdManager
+from ottla.broker.cluster.producer_id_manager import ProducerIdManager, Reserve
 from ottla.broker.costs import OPEN_PARTITION_US, PASSWORD_US
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
@@ -118,7 +118,8 @@ class Cluster:
             lambda: self._directory_id,
             self._place,
         )
-        self._producer_ids = ProducerIdManager(self.controller, turns, node_id)
+        self.reserve_producer_ids: Reserve = self.controller.reserve_producer_ids
+        self.unused_ids = ProducerIdManager(self.controller.reserve_producer_ids, turns, node_id)
 
     @property
     def topics(self) -> dict[str, TopicImage]:
@@ -291,13 +292,18 @@ class Cluster:
                 if partition is not None:
                     yield partition
 
+    def take_producer_ids_from(self, reserve: Reserve) -> None:
+        """Take blocks of producer ids from another place than the metadata log, which still has a record of each."""
+        self.reserve_producer_ids = reserve
+        self.unused_ids = ProducerIdManager(reserve, self._turns, self.node_id)
+
     def next_producer_id(self) -> int | None:
         """Return an unused producer id; None if no id is durable yet (`producer_ids`)."""
-        return self._producer_ids.next_id()
+        return self.unused_ids.next_id()
 
     async def producer_ids(self) -> bool:
-        """Wait until a producer id is available; return False if none can be logged."""
-        return await self._producer_ids.wait_for_id()
+        """Wait until a producer id is available; return False if there is none now."""
+        return await self.unused_ids.wait_for_id()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
         """Return the reason why a topic of this name cannot be created, or None."""

@@ -1,12 +1,13 @@
-"""Producer ids of one broker, from blocks that the controller logs. shell
+"""Producer ids of one broker, from blocks that the controller logs or that ZooKeeper counts. shell
 
 Source: `RPCProducerIdManager` of Kafka 4.3.1.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
-from ottla.broker.cluster.controller import Controller
+from ottla.broker.cluster.controller import OnBlock, OnDurable
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
 
@@ -14,17 +15,26 @@ PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
 """Number of free ids at which the next block is requested (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
 
 
+Reserve = Callable[[int, OnBlock, OnDurable], bool]
+"""Requests a block for a broker, as `Controller.reserve_producer_ids`."""
+
+
 class ProducerIdManager:
     """The unused ids of the broker's blocks whose records are durable."""
 
-    def __init__(self, controller: Controller, turns: Turns, node_id: int) -> None:
-        self._controller = controller
+    def __init__(self, reserve: Reserve, turns: Turns, node_id: int) -> None:
+        self._request_block = reserve
         self._turns = turns
         self._node_id = node_id
         self._free = range(0)
         self._next_block = range(0)
         self._reserving = False
         self._without_id: list[Wait[ErrorCode]] = []
+
+    @property
+    def unused(self) -> int:
+        """The number of ids that the broker has left."""
+        return len(self._free) + len(self._next_block)
 
     def next_id(self) -> int | None:
         """Return an unused producer id; None if there is none yet.
@@ -42,7 +52,7 @@ class ProducerIdManager:
         return free[0]
 
     async def wait_for_id(self) -> bool:
-        """Wait until an id is available; return False if none can be logged."""
+        """Wait until an id is available; return False if there is none now."""
         while not self._free and not self._next_block:
             if not self._reserve():
                 return False
@@ -55,11 +65,11 @@ class ProducerIdManager:
         return True
 
     def _reserve(self) -> bool:
-        """Request a block, unless a request is in progress. Return False if the log refuses it."""
+        """Request a block, unless a request is in progress. Return False if there is none now."""
         if self._reserving:
             return True
         self._reserving = True
-        if not self._controller.reserve_producer_ids(self._node_id, self._take, self._wake):
+        if not self._request_block(self._node_id, self._take, self._wake):
             self._reserving = False
             return False
         return True

@@ -180,6 +180,15 @@ class Config(ServerConfig):
     producer_id_expiration_check_interval_ms: int = int32(
         600000, "How often partitions look for expired producers.", at_least=1
     )
+    producer_id_manager: str = text(
+        "metadata",
+        "Ottla's own: where blocks of producer ids are counted: metadata (the metadata log) or zookeeper, at the node "
+        "latest_producer_id_block, as Kafka 0.11 to 3.x.",
+        one_of=("metadata", "zookeeper"),
+    )
+    zookeeper_connect: str = text(
+        "", "The ZooKeeper of producer.id.manager=zookeeper: host:port,host:port/root. Not used without it."
+    )
     transactional_id_expiration_ms: int = int32(
         7 * _DAY_MS, "The time after which a transactional id without a transaction is forgotten.", at_least=1
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
@@ -21,6 +22,7 @@ from ottla.broker.config.sasl import sasl_settings
 from ottla.broker.config.unknown import known_to_kafka, may_be_secret, suggestion
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.java.properties import parse_properties
+from ottla.protocol.producer_id_node import parse_address
 
 FLAG: Final = "flag"
 ENVIRONMENT: Final = "environment"
@@ -86,6 +88,8 @@ class Loaded(NamedTuple):
     def notes(self) -> list[str]:
         """Return the log lines about those keys at start: one for keys that Kafka knows, one for unknown keys."""
         notes = []
+        if self.config.zookeeper_connect and self.config.producer_id_manager != "zookeeper":
+            notes.append("zookeeper.connect has no effect without producer.id.manager=zookeeper")
         if self.ignored:
             notes.append(f"Known to Kafka, ignored by Ottla: {', '.join(self.ignored)}")
         if self.unknown:
@@ -180,6 +184,13 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
     problem = timeout_problem(config)
     if problem is not None:
         raise refuse(*problem)
+    if config.producer_id_manager == "zookeeper":
+        try:
+            parse_address(config.zookeeper_connect)
+        except ValueError as error:
+            raise refuse("zookeeper.connect", f"host:port,host:port/root ({error})") from None
+        if find_spec("kazoo") is None:
+            raise refuse("producer.id.manager", "metadata, or pip install 'ottla[zookeeper]' before")
     return _check_listeners(config, refuse)
 
 

@@ -25,7 +25,7 @@ from ottla.broker.txn.housekeeping import Housekeeping
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.states import PREPARED, TransactionStatus
-from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionState, TransientState
+from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionState, TransientState, is_exhausted
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition
 
@@ -145,8 +145,8 @@ class TransactionCoordinator:
                     self.states.events.record_fencing(transactional_id, state.producer_id, state.producer_epoch)
             return decision
 
-        # Most decisions need no producer id, but a decision cannot wait for one.
-        await self._cluster.producer_ids()
+        if self._may_need_id(transactional_id):  # a decision cannot wait for it
+            await self._cluster.producer_ids()
         return await self._waiters.wait_decision(transactional_id, decide)
 
     async def add_partitions(
@@ -213,6 +213,11 @@ class TransactionCoordinator:
             return Description(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         waiting = transient.awaiting if state.status in PREPARED else state.partitions
         return Description(NO_ERROR, state, tuple(waiting))
+
+    def _may_need_id(self, transactional_id: str) -> bool:
+        shard = self.states.shard_of(transactional_id)
+        state = shard.states.get(transactional_id) if isinstance(shard, Shard) else None
+        return state is None or is_exhausted(state.producer_epoch + 1)
 
     async def _idempotent_producer(self) -> Decision:
         fresh = self._cluster.next_producer_id()

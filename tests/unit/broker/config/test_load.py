@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from ottla.broker.config import (
@@ -413,3 +415,21 @@ def test_super_users_may_have_commas_and_colons_in_their_names():
     config = load([f"super.users={text}"]).config
     assert parse_super_users(config.super_users) == {"User:CN=a,O=b:c", "User:b"}
     assert config.authorizer_class_name == "" and config.allow_everyone_if_no_acl_found is False
+
+
+@pytest.mark.parametrize("address", ["", "/ottla", "zk:0", "zk:2181,", "zk:port", "zk:2181//ottla", "zk:2181/a/../b"])
+def test_producer_ids_from_zookeeper_need_its_address(address):
+    with pytest.raises(ConfigError, match=r"must be host:port,host:port/root \("):
+        load(flags=["producer.id.manager=zookeeper", f"zookeeper.connect={address}"])
+
+
+def test_the_address_of_zookeeper_alone_changes_nothing():
+    found = load(flags=["zookeeper.connect=zk:2181"])
+    assert found.config.producer_id_manager == "metadata"
+    assert found.notes() == ["zookeeper.connect has no effect without producer.id.manager=zookeeper"]
+
+
+def test_producer_ids_from_zookeeper_need_its_client(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(ConfigError, match=r"must be metadata, or pip install 'ottla\[zookeeper\]' before"):
+        load(flags=["producer.id.manager=zookeeper", "zookeeper.connect=zk:2181/ottla"])

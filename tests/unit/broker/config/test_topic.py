@@ -28,6 +28,7 @@ OURS = {
     "max.decompressed.message.bytes",
     "max.request.body.bytes",
     "max.open.log.files",
+    "producer.id.manager",
     "producer.sequence.reuse.refuse",
     "sasl.oauthbearer.allow.unverified.audience",
     "sasl.oauthbearer.allow.unverified.issuer",
@@ -37,6 +38,9 @@ OURS = {
 }
 OF_AUTHORIZER = {"allow.everyone.if.no.acl.found", "super.users"}
 """Kafka's, but of its StandardAuthorizer: the broker hands them over and knows none of them."""
+
+OF_KAFKA_3 = {"zookeeper.connect"}
+"""Kafka's, up to 3.9."""
 
 
 def broker(*flags):
@@ -50,12 +54,12 @@ def entry_of(entries, name):
 
 def test_every_option_is_of_kafka_or_described_as_ottlas_own():
     keys = {option.key for option in BROKER_OPTIONS}
-    assert keys - KAFKA_NAMES - OF_AUTHORIZER == OURS
+    assert keys - KAFKA_NAMES - OF_AUTHORIZER - OF_KAFKA_3 == OURS
     assert {option.key for option in BROKER_OPTIONS if option.meaning.startswith("Ottla's own")} == OURS
 
 
 def test_every_option_of_kafka_is_either_a_field_or_ignored():
-    assert IGNORED_KEYS | (OPTION_OF_KEY.keys() - OURS - OF_AUTHORIZER) == KAFKA_NAMES
+    assert IGNORED_KEYS | (OPTION_OF_KEY.keys() - OURS - OF_AUTHORIZER - OF_KAFKA_3) == KAFKA_NAMES
     assert not IGNORED_KEYS & OPTION_OF_KEY.keys()
 
 

@@ -1,0 +1,213 @@
+"""Blocks of producer ids from the ZooKeeper node that Kafka 0.11 to 3.x shares between its brokers. shell
+
+The node has the last block. A broker reads it and replaces it by the next block, if the version is still the one that
+it has read. The block is then logged as a ProducerIdsRecord, and no id is used before that record is durable: the
+metadata log knows every id that was used, and ZooKeeper holds the counter and nothing else.
+
+A change whose answer is lost is never used, also if the node has the expected bytes afterwards: another broker with the
+same id writes the same bytes. It costs a gap of a block. A node that says less than the metadata log is refused.
+
+Source: `ZkProducerIdManager`, `ProducerIdBlockZNode` of Kafka 3.9.1.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
+from ottla.broker.cluster.controller import Controller
+from ottla.broker.deadline import Deadline
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.zookeeper import Answer, OnAnswer, Outcome, ZooKeeper
+from ottla.broker.turns import Turns
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.producer_id_node import LAST_ID, NODE, BadBlock, Block, ZooKeeperAddress, encode_block, parse_block
+
+log = logging.getLogger(__name__)
+
+ANSWER_MS: Final = 5_000.0
+"""The longest wait for an answer."""
+CONNECT_MS: Final = 5_000.0
+"""The time after the start at which a missing connection is logged."""
+FIRST_BACKOFF_MS: Final = 50.0
+LAST_BACKOFF_MS: Final = 2_000.0
+_MOST_LISTED: Final = 10
+
+
+class _Request(NamedTuple):
+    """A block that a broker of the process waits for."""
+
+    node_id: int
+    applied: Callable[[range], None]
+    durable: Callable[[ErrorCode], None]
+
+
+class ZooKeeperBlocks:
+    """Takes blocks for the brokers of the process, one at a time, so their records are logged in the order of ids."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        address: ZooKeeperAddress,
+        controller: Controller,
+        turns: Turns,
+        clock: Clock,
+        size: int = PRODUCER_ID_BLOCK,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._address = address
+        self._path = address.root + NODE
+        self._controller = controller
+        self._turns = turns
+        self._clock = clock
+        self._size = size
+        self._waiting: deque[_Request] = deque()
+        self._attempt = 0
+        self._under_way = False
+        self._deadline: Deadline | None = None
+        self._backoff_ms = FIRST_BACKOFF_MS
+        self._not_before_ms = 0.0
+        self.problem = ""
+        """Why the last attempt has failed; empty if it has not."""
+        zookeeper.on_connected = self._report
+
+    def open(self) -> None:
+        """Log later that ZooKeeper is missing, if it still is."""
+        Deadline(self._clock, self._turns, CONNECT_MS, self._report_missing)
+
+    def reserve(self, node_id: int, applied: Callable[[range], None], durable: Callable[[ErrorCode], None]) -> bool:
+        """Take the next block for a broker. Return False for some time after an attempt has failed.
+
+        `applied` gets the block when its record is durable; then, and if there is no block, `durable` gets the error.
+        """
+        if self._clock.monotonic_ms() < self._not_before_ms:
+            return False
+        self._waiting.append(_Request(node_id, applied, durable))
+        if not self._under_way:
+            self._begin()
+        return True
+
+    def close(self) -> None:
+        """End the session with ZooKeeper."""
+        self._zookeeper.close()
+
+    # --- an attempt -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._under_way = True
+        self._zookeeper.read(self._path, self._expect(self._on_read))
+
+    def _expect(self, on_answer: OnAnswer) -> OnAnswer:
+        """Return a callback that ignores an answer after its time, when another attempt may be under way."""
+        self._attempt += 1
+        attempt = self._attempt
+
+        def give_up() -> None:
+            self._attempt += 1
+            self._fail(f"ZooKeeper {self._address} has not answered within {ANSWER_MS / 1000:.0f} s")
+
+        def receive(answer: Answer) -> None:
+            if attempt == self._attempt:
+                self._cancel_deadline()
+                on_answer(answer)
+
+        self._cancel_deadline()
+        self._deadline = Deadline(self._clock, self._turns, ANSWER_MS, give_up)
+        return receive
+
+    def _on_read(self, answer: Answer) -> None:
+        if answer.outcome not in (Outcome.OK, Outcome.NO_NODE):
+            self._fail_for(answer)
+            return
+        known = self._controller.next_producer_id
+        try:
+            last = parse_block(answer.data)
+        except BadBlock as error:
+            self._fail(f"ZooKeeper node {self._path} of {self._address.hosts}: {error}. {self._how_to_raise(known)}")
+            return
+        first = known if last is None else last.last + 1
+        if first < known:
+            self._fail(
+                f"ZooKeeper node {self._path} of {self._address.hosts} ends at producer id {first - 1}, but the "
+                f"metadata log knows ids up to {known - 1}: it was wiped or restored. {self._how_to_raise(known)}"
+            )
+        elif first > LAST_ID - self._size:
+            self._fail(f"ZooKeeper node {self._path} of {self._address.hosts} has no producer ids left")
+        else:
+            self._take(range(first, first + self._size), None if answer.outcome is Outcome.NO_NODE else answer.version)
+
+    def _take(self, block: range, version: int | None) -> None:
+        """Replace the node if it has this version, or create it if there was none."""
+        data = encode_block(Block(self._waiting[0].node_id, block.start, block.stop - 1))
+
+        def on_answer(answer: Answer) -> None:
+            if answer.outcome is Outcome.OK:
+                self._finish(block)
+            elif answer.outcome in (Outcome.OTHER_VERSION, Outcome.EXISTS, Outcome.NO_NODE):
+                self._begin()  # another broker was faster
+            else:
+                self._fail_for(answer)
+
+        if version is None:
+            self._zookeeper.create(self._path, data, self._expect(on_answer))
+        else:
+            self._zookeeper.change(self._path, data, version, self._expect(on_answer))
+
+    def _finish(self, block: range) -> None:
+        """Log the block and continue with the next request."""
+        request = self._waiting.popleft()
+        log.info("Took the producer ids %d to %d from ZooKeeper %s", block.start, block.stop - 1, self._address)
+        if self.problem:
+            log.info("ZooKeeper %s gives producer ids again", self._address)
+        self.problem, self._backoff_ms, self._under_way = "", FIRST_BACKOFF_MS, False
+        if not self._controller.log_producer_ids(request.node_id, block, request.applied, request.durable):
+            request.durable(ErrorCode.KAFKA_STORAGE_ERROR)
+        if self._waiting and not self._under_way:
+            self._begin()
+
+    def _fail_for(self, answer: Answer) -> None:
+        why = f" ({answer.why})" if answer.why else ""
+        self._fail(f"ZooKeeper {self._address}: {answer.outcome.value}{why}")
+
+    def _fail(self, problem: str) -> None:
+        """Answer all requests, and begin no other attempt for a while."""
+        if problem != self.problem:
+            log.warning("No new producer ids, known ones continue. %s", problem)
+        self.problem, self._under_way = problem, False
+        self._not_before_ms = self._clock.monotonic_ms() + self._backoff_ms
+        self._backoff_ms = min(self._backoff_ms * 2, LAST_BACKOFF_MS)
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            request.durable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _how_to_raise(self, known: int) -> str:
+        return f"Raise it above all ids in use: ottla ids raise {self._address} {known}"
+
+    # --- the report of the start ----------------------------------------------------------------------------------
+
+    def _report_missing(self) -> None:
+        if not self._zookeeper.is_connected:
+            log.warning("ZooKeeper %s is not reached yet; the broker goes on without new producer ids", self._address)
+
+    def _report(self) -> None:
+        """Log what the node says. Called when ZooKeeper is connected."""
+        self._zookeeper.read(self._path, self._report_node)
+
+    def _report_node(self, answer: Answer) -> None:
+        if answer.outcome is Outcome.NO_NODE:
+            self._zookeeper.list_children("/", self._report_root)
+        elif answer.outcome is Outcome.OK:
+            log.info("ZooKeeper %s: %s has %.200s", self._address, self._path, answer.data.decode(errors="replace"))
+
+    def _report_root(self, answer: Answer) -> None:
+        names = ", ".join(answer.children[:_MOST_LISTED])
+        log.warning(
+            "ZooKeeper %s: there is no node %s. It is created with the first block; / has %s",
+            *(self._address, self._path, names or "no nodes"),
+        )
