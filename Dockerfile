@@ -9,7 +9,7 @@ RUN OTTLA_COMPILE=1 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM python:3.12-slim-bookworm AS broker
 WORKDIR /app
 COPY --from=wheel /wheels /wheels
-RUN pip install --no-cache-dir /wheels/*.whl
+RUN pip install --no-cache-dir "$(ls /wheels/*.whl)[zookeeper]"
 # The places and commands of the images of Kafka, which compose files and testcontainers count on: docs/containers.md.
 COPY docker/kafka /etc/kafka/docker
 COPY docker/confluent /etc/confluent/docker

@@ -11,7 +11,7 @@ def broker_of(**parts):
     """Return the only broker of a cluster with these parts, without an event listener by default."""
     broker = SimpleNamespace(
         **{"metrics": Metrics(), "events": None, "tap": RequestObserver(), "authorizer": None, "may": lambda *_: True}
-        | {"links": None, "metadata": parts.get("cluster")}
+        | {"links": None, "id_blocks": None, "metadata": parts.get("cluster")}
         | parts
     )
     broker.brokers = (broker,)

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -200,6 +201,21 @@ class ErrorLog(logging.Handler):
     def __init__(self, complained: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
         self._complained = complained
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Report errors to this handler alone."""
+        logger = logging.getLogger("ottla")
+        propagate, level = logger.propagate, logger.level
+        logger.addHandler(self)
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.propagate = propagate
+            logger.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._complained(record.getMessage())

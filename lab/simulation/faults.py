@@ -106,6 +106,8 @@ class Profile(NamedTuple):
     broker_stops: tuple[int, int] = (0, 0)
     cuts: tuple[int, int] = (0, 0)
     """Links between two brokers that lose everything for a while."""
+    zookeeper: bool = False
+    """Blocks of producer ids are counted in ZooKeeper, and ids are taken all the time."""
     recompresses: bool = False
     """Topics have a `compression.type`, and each call on the bytes of a batch ends in a later turn than it begins in.
     """
@@ -166,6 +168,8 @@ PROFILES: Final = {
                 network=NetworkConditions(late=0.4)),
         Profile("calm", network=NetworkConditions(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0),
                 stops=(0, 1), stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
+        Profile("blocks", brokers=3, zookeeper=True, moves=(0, 4), broker_stops=(0, 2), kills=(0, 2), kill_calls=(0, 3),
+                kill_powers=(0, 2), flush_ms=(0.5, 20.0), producers=(0, 1), copiers=(0, 0)),
     )
 }  # fmt: skip
 WEIGHTS: Final = (

@@ -138,7 +138,7 @@ class LeaderFaults:
                 raise error
             world.met[f"{what}: refused"] += 1
 
-        world.run_in_turn(lambda: _ignore(assembly.broker.turns.start(change, on_success, on_failure)))
+        world.run_in_turn(lambda: ignore(assembly.broker.turns.start(change, on_success, on_failure)))
 
     @contextmanager
     def slow_loads(self) -> Iterator[None]:
@@ -163,5 +163,5 @@ class LeaderFaults:
             yield
 
 
-def _ignore(_activity: object) -> None:
+def ignore(_activity: object) -> None:
     """Ignore an activity, whose end calls back."""

@@ -5,10 +5,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from lab.planting import Plant, Replacement
-from lab.simulation import bugs, group_bugs, move_bugs
+from lab.simulation import block_bugs, bugs, group_bugs, move_bugs
 from ottla.broker.api import durability, produce
 from ottla.broker.api.context import Broker
+from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.marker_channels import MarkerAnswer
+from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
 from ottla.broker.coordinator.loader import CoordinatorLoader
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.group import log as group_log
@@ -348,6 +350,33 @@ PLANTS: Final[dict[str, Plant]] = {
         MarkerAnswer,
         "give",
         move_bugs.ignore_late_refusals,
+    ),
+    "block-without-version": _plant(
+        "A block is taken whatever the version of the node is.",
+        ZooKeeperBlocks,
+        "_take",
+        block_bugs.change_any_version,
+    ),
+    "lost-block-used": _plant(
+        "A block is used although the answer to its change is lost.",
+        ZooKeeperBlocks,
+        "_take",
+        block_bugs.use_lost_answer,
+    ),
+    "equal-block-accepted": _plant(
+        "A block is used if the node has its bytes.", ZooKeeperBlocks, "_take", block_bugs.accept_equal_block
+    ),
+    "block-below-log": _plant(
+        "A block below those of the metadata log is taken.",
+        ZooKeeperBlocks,
+        "_on_read",
+        block_bugs.take_block_below_log,
+    ),
+    "id-before-durable": _plant(
+        "An id is given before the record of its block is durable.",
+        Controller,
+        "log_producer_ids",
+        block_bugs.give_ids_before_durable,
     ),
 }
 """Every plant by its name."""

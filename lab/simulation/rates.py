@@ -82,6 +82,11 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "fetches-stay-parked": ("moves", None),
     "former-marker-accepted": ("moves", 1),
     "late-refusal-ignored": ("moves-crash", None),
+    "block-without-version": ("blocks", None),
+    "lost-block-used": ("blocks", None),
+    "equal-block-accepted": ("blocks", None),
+    "block-below-log": ("blocks", None),
+    "id-before-durable": ("blocks", None),
 }
 """The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
 

@@ -19,6 +19,7 @@ from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_TIMESTAMP
 
 DATA_DIR: Final = "/data"
+ZOOKEEPER: Final = "zk:2181/ottla"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
 FACTORS: Final = {"data": 3, "in": 2, "out": 2}
 """Replication factors with several brokers."""
@@ -85,6 +86,8 @@ def config_of(level: int, profile: Profile) -> Config:
         )
     if profile.brokers > 1:
         config = replace(config, transaction_state_log_num_partitions=3)
+    if profile.zookeeper:
+        config = replace(config, producer_id_manager="zookeeper", zookeeper_connect=ZOOKEEPER)
     if not profile.verification:
         return replace(config, transaction_partition_verification_enable=False)
     return config

@@ -4,7 +4,6 @@ A run has three parts. First, clients work while the faults of the plan happen. 
 broker runs, and every transaction must end by itself. Last, fresh consumers read everything from the start.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from lab.simulation.faults import Fault, Profile
 from lab.simulation.greedy import OWN
 from lab.simulation.groups.group_checks import GroupChecks
 from lab.simulation.history import History
+from lab.simulation.ids.takers import IdTakers
 from lab.simulation.invariants import IS_OFFLINE, Invariants
 from lab.simulation.move_checks import MoveChecks
 from lab.simulation.network import CALM, Link
@@ -129,6 +129,7 @@ class World:
         self.causes = Causes(self.history, self.processes)
         self.faults = FaultInjector(self, Random(self._later.getrandbits(64)))
         self.moves = MoveChecks(self) if self.profile.brokers > 1 else None
+        self.ids = IdTakers(self, Random(f"ids of {seed}")) if self.profile.zookeeper else None
 
     # --- the run
 
@@ -146,13 +147,7 @@ class World:
             self._run()
 
     def _run(self) -> None:
-        handler = ErrorLog(self.faults.on_error_log)
-        logger = logging.getLogger("ottla")
-        logger.addHandler(handler)
-        propagate, level = logger.propagate, logger.level
-        logger.propagate = False
-        logger.setLevel(logging.ERROR)
-        try:
+        with ErrorLog(self.faults.on_error_log).watch():
             self._boot()
             self._start_clients()
             self.faults.plan(self._active)
@@ -162,10 +157,6 @@ class World:
             if not self.violations:
                 self._read_all()
             self._check_end()
-        finally:
-            logger.removeHandler(handler)
-            logger.propagate = propagate
-            logger.setLevel(level)
 
     def _is_work_over(self) -> bool:
         """Return whether every client has done what the run must wait for."""
@@ -210,6 +201,7 @@ class World:
             found = ["the broker did not come back"]
             if self.assembly is not None:
                 found = list(self._invariants.check_rest(self.assembly))
+                found += () if self.ids is None else self.ids.check()
                 if self.groups is not None:
                     found += self.groups.find_members_left(self.assembly)
             if not found:
@@ -361,7 +353,14 @@ class World:
             workers = CountedWorkers(self._defer, clock, self.met) if self.profile.recompresses else None
             count = self.profile.brokers
             peers = self.faults.leaders.connect_brokers(clock) if count > 1 else None
-            assembly = Assembly(self._config, clock, self.disk, turns, workers=workers, broker_count=count, peers=peers)
+            zookeeper = None if self.ids is None else self.ids.connect(clock)
+            assembly = Assembly(
+                *(self._config, clock, self.disk, turns),
+                workers=workers,
+                broker_count=count,
+                peers=peers,
+                zookeeper=zookeeper,
+            )
         except (LogDirectoryError, OSError) as error:
             self.faults.cannot_start(error)
             return
@@ -392,6 +391,8 @@ class World:
             self.groups.began_life(assembly)
         if self.moves is not None:
             self.moves.began_life()
+        if self.ids is not None:
+            self.ids.began_life(assembly)
         self.assembly = assembly
         self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
         self.note(f"life {self._life}", b"")

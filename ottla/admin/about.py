@@ -32,6 +32,14 @@ _BROKER: Final = an_object(
 )
 
 
+_PRODUCER_IDS: Final = an_object(
+    {
+        "source": {**TEXT, "description": "Where blocks of ids are counted: metadata or zookeeper."},
+        "next_producer_id": {**NUMBER, "description": "The first id after all blocks that the metadata log knows."},
+        "problem": {**TEXT, "description": "Why there are no new blocks now; empty if there are."},
+        "brokers": a_list(an_object({"broker": NUMBER, "unused": NUMBER})),
+    }
+)
 _THAWED: Final = an_object({"thawed": {"type": "boolean"}})
 
 
@@ -54,6 +62,20 @@ def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> 
             }
         )
 
+    async def show_ids(request: AdminRequest) -> AdminResponse:
+        blocks = broker.id_blocks
+        return AdminResponse(
+            body={
+                "source": "metadata" if blocks is None else "zookeeper",
+                "next_producer_id": broker.cluster.controller.next_producer_id,
+                "problem": "" if blocks is None else blocks.problem,
+                "brokers": [
+                    {"broker": each.cluster.node_id, "unused": each.cluster.unused_ids.unused}
+                    for each in broker.brokers
+                ],
+            }
+        )
+
     async def thaw(request: AdminRequest) -> AdminResponse:
         if not broker.thaw():
             raise AdminError(409, "this broker is not frozen: it was started without --as-pulled, or has thawed")
@@ -61,6 +83,7 @@ def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> 
 
     return [
         Route("POST", "/v1/thaw", thaw, "End the frozen state of --as-pulled", response_schema=_THAWED),
+        Route("GET", "/v1/producer-ids", show_ids, "Show the unused producer ids", response_schema=_PRODUCER_IDS),
         Route("GET", "/v1/broker", show, "Show the identity of this broker", response_schema=_BROKER),
         *LogLevels(clock).routes,
         *Trace(broker, clock).routes,

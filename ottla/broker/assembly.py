@@ -103,13 +103,14 @@ class Assembly:
         self.config = config = storage.config
         if peers is None and len(cluster.own_ids) > 1:
             peers = MemoryPeers(lambda: clock.next_turn, self.accept_peer)
-        self.id_blocks: ZooKeeperBlocks | None = None
+        id_blocks = None
         if zookeeper is not None:
             address = parse_address(config.zookeeper_connect)
-            self.id_blocks = ZooKeeperBlocks(zookeeper, address, cluster.controller, turns, clock)
-            cluster.take_producer_ids_from(self.id_blocks.reserve)
-            self.id_blocks.open()
+            id_blocks = ZooKeeperBlocks(zookeeper, address, cluster.controller, turns, clock)
+            cluster.take_producer_ids_from(id_blocks.reserve)
+            id_blocks.open()
         self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers)
+        self.broker.id_blocks = id_blocks
         self.broker.metrics.connections = self.connections
         self._logins = self._follow_security(storage)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
@@ -276,8 +277,8 @@ class Assembly:
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""
-        if self.id_blocks is not None:
-            self.id_blocks.close()
+        if self.broker.id_blocks is not None:
+            self.broker.id_blocks.close()
         for timer in self._timers.values():
             timer.cancel()
         for work in self._under_way.values():

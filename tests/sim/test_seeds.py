@@ -35,6 +35,7 @@ OF_CONSUMER_GROUPS = (
 )
 # The same in each run, until some thousands of others have been clean.
 SEEDS_OF_MOVES = {"moves": range(2300, 2304), "moves-crash": range(3000, 3004), "moves-groups": range(3000, 3004)}
+SEEDS_OF_BLOCKS = range(3000, 3008)
 # The same in each run: among 5,000 others one may meet a rule of Kafka that the simulation does not count yet.
 SEEDS_OF_MIGRATION = range(70_000, 70_030)
 
@@ -58,6 +59,10 @@ def test_simulated_seeds_violate_no_guarantee(seeds, collected_seldom):
 def test_simulated_moves_violate_no_guarantee(profile, collected_seldom):
     """Run some seeds of each profile with several brokers. One takes 0.5 s of CPU time."""
     check_all(SEEDS_OF_MOVES[profile], profile)
+
+
+def test_simulated_blocks_of_producer_ids_violate_no_guarantee(collected_seldom):
+    check_all(SEEDS_OF_BLOCKS, "blocks")
 
 
 @pytest.mark.parametrize(("place", "profile"), [*enumerate(OF_CONSUMER_GROUPS)])
@@ -177,6 +182,7 @@ def test_a_delayed_end_hits_the_next_transaction_of_transactions_v1_alone():
 
 
 OF_MOVES = [
+    "messages between brokers stalled",
     "answers FENCED_LEADER_EPOCH",
     "answers NOT_COORDINATOR",
     "answers NOT_LEADER_OR_FOLLOWER",
@@ -225,7 +231,14 @@ MET = {
         "revocations that are not acknowledged",
         "static members that left for a while",
     ],
-    "moves": [*OF_MOVES, "group generations joined", "late markers", "marker requests lost"],
+    "blocks": ["ids given", "kills before a power loss", "nodes deleted", "nodes set back", "outages of ZooKeeper"],
+    "moves": [
+        *OF_MOVES,
+        "messages between brokers stalled",
+        "group generations joined",
+        "late markers",
+        "marker requests lost",
+    ],
     "moves-crash": [*OF_MOVES, "group generations joined", "kills before a power loss"],
     "moves-groups": [*OF_MOVES, "commits of members", "members that had been removed"],
     "consumer-groups-compaction": ["records compacted away", "members that had been removed"],

@@ -102,6 +102,10 @@ def check_kafka_python(arguments):
 
 
 def check_docker(arguments):
+    profiles = {profile for service in COMPOSE["services"].values() for profile in service.get("profiles", ())}
+    if arguments[1] == "--profile":
+        assert arguments[2] in profiles
+        arguments = [arguments[0], *arguments[3:]]
     assert arguments[0] == "compose" and arguments[1] in {"up", "run", "down"}
     assert {word for word in arguments[2:] if not word.startswith("-")} <= set(COMPOSE["services"])
 
@@ -223,12 +227,37 @@ def test_an_image_copies_what_exists_and_sets_options_that_exist(stage):
             check_environment(dict(pair.split("=", 1) for pair in shlex.split(text)))
 
 
+def substitute(environment, variables):
+    """Return the environment of a service as compose makes it from these variables."""
+    found = {}
+    for key, value in environment.items():
+        match = re.fullmatch(r"\$\{(\w+):([-+])(.*)\}", str(value))
+        given = "" if match is None else variables.get(match[1], "")
+        found[key] = value if match is None else (match[3] if bool(given) is (match[2] == "+") else given)
+    return found
+
+
 @pytest.mark.parametrize("service", [name for name, service in COMPOSE["services"].items() if "build" in service])
 def test_a_service_of_ours_runs_a_command_that_exists(service):
     described = COMPOSE["services"][service]
     stage = described["build"]["target"]
     check_container_command([*last(stage, "ENTRYPOINT"), *described.get("command", last(stage, "CMD"))])
-    check_environment(described.get("environment", {}))
+    check_environment(substitute(described.get("environment", {}), {}))
+
+
+def test_the_profile_of_zookeeper_counts_producer_ids_there():
+    service, page = COMPOSE["services"]["zookeeper"], (ROOT / "docs" / "zookeeper.md").read_text(encoding="utf-8")
+    assert service["profiles"] == ["zookeeper"] and service["ports"] == ["127.0.0.1:2181:2181"]
+    assert "PRODUCER_ID_MANAGER=zookeeper docker compose --profile zookeeper up" in page
+    environment = {key: str(value) for key, value in COMPOSE["services"]["broker"]["environment"].items()}
+    alone, beside = (
+        load_config(from_environment(substitute(environment, variables)))
+        for variables in ({}, {"PRODUCER_ID_MANAGER": "zookeeper"})
+    )
+    assert (alone.config.producer_id_manager, alone.notes()) == ("metadata", [])
+    assert beside.config.producer_id_manager == "zookeeper" and beside.notes() == []
+    assert beside.config.zookeeper_connect == "zookeeper:2181/ottla"
+    assert set(re.findall(r"localhost:(2181\S*)", page)) == {"2181", "2181/ottla"}
 
 
 def test_a_service_of_others_has_a_version():

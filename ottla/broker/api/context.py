@@ -32,6 +32,7 @@ from ottla.protocol.values import TransactionMarker
 if TYPE_CHECKING:
     from ottla.broker.cluster.frozen_metadata import FrozenMetadata
     from ottla.broker.cluster.metadata import Cluster
+    from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
     from ottla.broker.config import Config
     from ottla.broker.group.coordinator import GroupCoordinator
     from ottla.broker.group.shard import GroupMetadata
@@ -95,6 +96,8 @@ class Broker:
     """Ends the frozen state of `ottla serve --as-pulled`. Returns False if the broker is not frozen."""
     metadata: "Cluster | FrozenMetadata" = field(init=False)
     """What Metadata and FindCoordinator answer from."""
+    id_blocks: "ZooKeeperBlocks | None" = field(init=False, default=None)
+    """The blocks of producer ids that ZooKeeper counts, with `producer.id.manager=zookeeper`."""
     links: Links | None = field(init=False, default=None)
     """The links between the brokers of the process if it has several: leaders and coordinators move between them."""
     _several: "Sequence[Broker]" = field(init=False, default=())

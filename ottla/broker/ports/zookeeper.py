@@ -4,6 +4,7 @@ Every answer is given once, in a turn. A change whose answer is lost is UNKNOWN:
 kazoo is an extra, and is imported only if a broker or a command uses ZooKeeper.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 SESSION_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 5.0
+# kazoo logs each attempt to connect: the broker says once that ZooKeeper is missing.
+_KAZOO_LOG: Final = logging.getLogger(f"{__name__}.kazoo")
+_KAZOO_LOG.setLevel(logging.ERROR)
 
 
 class Outcome(Enum):
@@ -76,7 +80,9 @@ class KazooZooKeeper:
         self.is_connected = False
         self.on_connected: Callable[[], None] = lambda: None
         retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=_LONGEST_DELAY_S)
-        self._client: KazooClient = KazooClient(hosts=hosts, timeout=SESSION_S, connection_retry=retry)
+        self._client: KazooClient = KazooClient(
+            hosts=hosts, timeout=SESSION_S, connection_retry=retry, logger=_KAZOO_LOG
+        )
         self._client.add_listener(self._follow)
         self._client.start_async()
 
