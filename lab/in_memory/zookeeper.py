@@ -33,7 +33,7 @@ class ModelConnection:
         lost: float = 0.0,
         slow_ms: float = 0.0,
     ) -> None:
-        """Of the requests, the share `lost` gets no answer; answers take up to `slow_ms`."""
+        """Connect. The share `lost` of the requests gets no answer; answers take up to `slow_ms`."""
         self._model = model
         self._after = after
         self._random = random

@@ -5,7 +5,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from lab.planting import Plant, Replacement
-from lab.simulation import block_bugs, bugs, group_bugs, move_bugs
+from lab.simulation import bugs, group_bugs, move_bugs
+from lab.simulation.ids import block_bugs
 from ottla.broker.api import durability, produce
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.controller import Controller
@@ -354,17 +355,17 @@ PLANTS: Final[dict[str, Plant]] = {
     "block-without-version": _plant(
         "A block is taken whatever the version of the node is.",
         ZooKeeperBlocks,
-        "_take",
+        "_write_block",
         block_bugs.change_any_version,
     ),
     "lost-block-used": _plant(
         "A block is used although the answer to its change is lost.",
         ZooKeeperBlocks,
-        "_take",
+        "_write_block",
         block_bugs.use_lost_answer,
     ),
     "equal-block-accepted": _plant(
-        "A block is used if the node has its bytes.", ZooKeeperBlocks, "_take", block_bugs.accept_equal_block
+        "A block is used if the node has its bytes.", ZooKeeperBlocks, "_write_block", block_bugs.accept_equal_block
     ),
     "block-below-log": _plant(
         "A block below those of the metadata log is taken.",

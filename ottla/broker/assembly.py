@@ -103,14 +103,7 @@ class Assembly:
         self.config = config = storage.config
         if peers is None and len(cluster.own_ids) > 1:
             peers = MemoryPeers(lambda: clock.next_turn, self.accept_peer)
-        id_blocks = None
-        if zookeeper is not None:
-            address = parse_address(config.zookeeper_connect)
-            id_blocks = ZooKeeperBlocks(zookeeper, address, cluster.controller, turns, clock)
-            cluster.take_producer_ids_from(id_blocks.reserve)
-            id_blocks.open()
-        self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers)
-        self.broker.id_blocks = id_blocks
+        self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers, zookeeper)
         self.broker.metrics.connections = self.connections
         self._logins = self._follow_security(storage)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
@@ -370,11 +363,28 @@ class Assembly:
                 visit(connection)
 
 
+def _count_ids_with(
+    zookeeper: ZooKeeper, config: Config, cluster: Cluster, turns: Turns, clock: Clock
+) -> ZooKeeperBlocks:
+    """Let the brokers of the cluster take blocks of producer ids from ZooKeeper."""
+    blocks = ZooKeeperBlocks(zookeeper, parse_address(config.zookeeper_connect), cluster.controller, turns, clock)
+    cluster.take_producer_ids_from(blocks.take_block)
+    blocks.open()
+    return blocks
+
+
 def _build_broker(
-    storage: Storage, clock: Clock, turns: Turns, workers: Workers | None, memory_bytes: int, peers: Peers | None
+    storage: Storage,
+    clock: Clock,
+    turns: Turns,
+    workers: Workers | None,
+    memory_bytes: int,
+    peers: Peers | None,
+    zookeeper: ZooKeeper | None,
 ) -> tuple[Broker, list[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]]:
     """Return the broker, and for each broker of the process its view of the cluster and its coordinators."""
     config, logs, cluster = storage.config, storage.logs, storage.cluster
+    id_blocks = None if zookeeper is None else _count_ids_with(zookeeper, config, cluster, turns, clock)
     metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
     links = Links(cluster.own_ids) if len(cluster.own_ids) > 1 else None
     markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
@@ -397,6 +407,7 @@ def _build_broker(
     budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
     broker = Broker(config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics)
     broker.links = links
+    broker.id_blocks = id_blocks
     for sink in sinks:
         sink.completed_by[CONSUMER_OFFSETS_TOPIC] = broker.complete_group_transaction
     return broker, parts

@@ -170,7 +170,7 @@ def test_produce_names_the_leader_from_version_10_on(cluster, version):
 
 
 def test_a_large_reply_names_leaders_too(cluster):
-    """Of a Produce with more rows than the broker answers at once."""
+    """A Produce has more rows here than the broker answers at once."""
     assert create(cluster, "wide", 300, 1)[0] == E.NONE
     rows = [{"index": index, "records": batch()} for index in range(300)]
     topics = [{"name": "wide", "partition_data": rows}]

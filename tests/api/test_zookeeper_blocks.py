@@ -167,7 +167,7 @@ def test_ids_never_go_beyond_int64(model, caplog):
     assert "has no producer ids left" in caplog.text
 
 
-def test_the_start_tells_what_is_in_zookeeper(model, caplog):
+def test_the_log_shows_the_node_after_each_connection(model, caplog):
     caplog.set_level("INFO", "ottla.broker.cluster.zookeeper_blocks")
     broker = MemoryBroker(zookeeper=model)
     model.put("/otla/latest_producer_id_block", b"{}")

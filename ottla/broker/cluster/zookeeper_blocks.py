@@ -76,7 +76,7 @@ class ZooKeeperBlocks:
         """Log later that ZooKeeper is missing, if it still is."""
         Deadline(self._clock, self._turns, CONNECT_MS, self._report_missing)
 
-    def reserve(self, node_id: int, applied: Callable[[range], None], durable: Callable[[ErrorCode], None]) -> bool:
+    def take_block(self, node_id: int, applied: Callable[[range], None], durable: Callable[[ErrorCode], None]) -> bool:
         """Take the next block for a broker. Return False for some time after an attempt has failed.
 
         `applied` gets the block when its record is durable; then, and if there is no block, `durable` gets the error.
@@ -135,9 +135,11 @@ class ZooKeeperBlocks:
         elif first > LAST_ID - self._size:
             self._fail(f"ZooKeeper node {self._path} of {self._address.hosts} has no producer ids left")
         else:
-            self._take(range(first, first + self._size), None if answer.outcome is Outcome.NO_NODE else answer.version)
+            self._write_block(
+                range(first, first + self._size), None if answer.outcome is Outcome.NO_NODE else answer.version
+            )
 
-    def _take(self, block: range, version: int | None) -> None:
+    def _write_block(self, block: range, version: int | None) -> None:
         """Replace the node if it has this version, or create it if there was none."""
         data = encode_block(Block(self._waiting[0].node_id, block.start, block.stop - 1))
 
