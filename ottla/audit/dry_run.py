@@ -16,7 +16,8 @@ from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.brokers import acls_request
 from ottla.wire.client_properties import client_options
-from ottla.wire.cluster import Cluster, Topology
+from ottla.wire.cluster import Cluster
+from ottla.wire.topology import Topology
 
 ASSUMED_RATE: Final = 100_000_000
 """Bytes per second of an audit whose network and brokers are not known."""

@@ -12,9 +12,10 @@ from ottla.cli.output import Output, table_of
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
 from ottla.wire import Unanswered
-from ottla.wire.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
+from ottla.wire.cluster import Cluster
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name
+from ottla.wire.topology import DELETED, PARTITIONS_AT_ONCE
 
 
 class Search(NamedTuple):
