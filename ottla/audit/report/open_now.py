@@ -96,8 +96,7 @@ def _rows(one: PartitionAudit, audit: Audit, is_counted: bool) -> Iterator[OpenR
     found = sorted(one.open_transactions, key=lambda each: each.first_offset)
     starts = [max(each.first_offset, one.log_start) for each in found]
     for each, start, following in zip(found, starts, [*starts, one.log_end][1:], strict=True):
-        since_ms = None if each.age_ms is None else audit.now_ms - each.age_ms
-        yield OpenRow(each, since_ms, following - start if is_counted and _is_open(each) else 0, audit.bootstrap)
+        yield OpenRow(each, each.start_ms, following - start if is_counted and _is_open(each) else 0, audit.bootstrap)
 
 
 def _is_open(one: OpenFinding) -> bool:
