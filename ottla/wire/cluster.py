@@ -258,6 +258,11 @@ class Cluster(Brokers):
             raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
         return [row.transactional_id for row in reply.transaction_states]
 
+    def committed_offsets(self) -> Iterator[tuple[str, int, Any]]:
+        """Yield what `fetch_offsets` yields, of all groups that this user sees. Raises Unanswered."""
+        for broker, address in sorted(self.topology([]).brokers.items()):
+            yield from self.fetch_offsets(address, sorted(row.group_id for row in self.list_groups(broker, address)))
+
     def fetch_offsets(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
         """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""
         request = codec.request_class(ApiKey.OFFSET_FETCH)
