@@ -221,8 +221,9 @@ def _audit_open(runner: Runner, request: Request, listed: Sequence[Listed], chos
 
 def _of_source(found: Audit, source: Source) -> Audit:
     """Return the audit with its source, whose brokers the commands of its findings name."""
+    found = found._replace(source=source)
     named = [one._replace(action=one.action.replace(SOME_BROKERS, found.bootstrap)) for one in found.findings]
-    return found._replace(source=source, findings=named)
+    return found._replace(findings=named)
 
 
 def _list_again(request: Request, listed: Sequence[Listed], gone: Collection[int]) -> list[Listed]:

@@ -28,7 +28,12 @@ def source_of(
     reduced = [*_list_reductions(listed, [listed[index] for index in chosen])]
     reduced += [Limit("hanging", gap) for gap in present.doubts] if present is not None else []
     reduced += compared
-    return Source(tuple(_keep(request, _list_omissions(listed))), tuple(_keep(request, reduced)), request.now_ms)
+    return Source(
+        tuple(_keep(request, _list_omissions(listed))),
+        tuple(_keep(request, reduced)),
+        request.now_ms,
+        properties=request.address.properties,
+    )
 
 
 def _keep(request: "Request", limits: Iterable[Limit]) -> Iterator[Limit]:

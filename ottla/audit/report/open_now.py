@@ -8,7 +8,7 @@ from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.hanging import OpenFinding, Verdict
 from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.times import utc
-from ottla.verdict import why_command
+from ottla.verdict import SOME_BROKERS, why_command
 
 # Readers of committed records wait in other partitions. In this one, groups wait for their offsets.
 _OFFSETS = "__consumer_offsets"
@@ -33,7 +33,7 @@ class OpenRow(NamedTuple):
     @property
     def command(self) -> str:
         """A command line that asks the brokers for the transaction that blocks this partition."""
-        return why_command((self.open.topic, self.open.partition), self.bootstrap)
+        return why_command((self.open.topic, self.open.partition)).replace(SOME_BROKERS, self.bootstrap)
 
 
 class Waiting(NamedTuple):
