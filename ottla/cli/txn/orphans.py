@@ -60,7 +60,7 @@ def _with_progress(cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[
         return cluster.open_transactions(places, bar.update)
 
 
-def show(found: Search, output: Output, bootstrap: str) -> None:
+def show(found: Search, output: Output, bootstrap: str, properties: str) -> None:
     """Print the answer in a sentence, the orphans, and the commands that abort each."""
     output.line("answer", _answer(found))
     if found.orphans:
@@ -68,7 +68,7 @@ def show(found: Search, output: Output, bootstrap: str) -> None:
         commands = [
             (each.topic, each.partition, each.start_offset, remedy.advice, remedy.command)
             for each, verdict in found.orphans
-            for remedy in remedies(each, verdict, bootstrap, found.now_ms)
+            for remedy in remedies(each, verdict, bootstrap, found.now_ms, properties)
         ]
         output.table("remedies", ("topic", "partition", "start_offset", "advice", "command"), commands)
     if found.unknown:
