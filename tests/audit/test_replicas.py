@@ -11,6 +11,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from ottla.audit.checks.finding import CHECKS
+from ottla.audit.listed import Listed
 from ottla.audit.replica_tasks import compare_replicas
 from ottla.audit.request import list_all
 from ottla.audit.runner import ThreadRunner
@@ -24,6 +25,9 @@ from ottla.protocol.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
+from ottla.scan.cluster.offset_window import OffsetWindow
+from ottla.scan.listing import PartitionLog
+from ottla.wire.address import KafkaAddress
 from tests.audit.copies_by_seed import FAULTS, write_pairs
 from tests.conformance.open_transactions import Client
 from tests.thread_broker import ThreadBroker
@@ -167,6 +171,21 @@ def test_copies_of_a_deleted_topic_are_not_compared(tmp_path, write_log, run_aud
         content = encode_partition_metadata(bytes([topic_id] * 16))
         (directory / "ledger-0" / "partition.metadata").write_bytes(content)
     assert run_audit(*directories, "--checks", "replicas")[0] == 0
+
+
+def test_a_copy_that_a_broker_does_not_send_is_a_limit_and_no_finding():
+    address = KafkaAddress((("127.0.0.1", 1),), timeout_s=0.1)
+    listed = []
+    for broker in (1, 2):
+        window = OffsetWindow(address, "ledger", b"i" * 16, 0, 0, 9, replica=broker)
+        log = PartitionLog("ledger", 0, window.path, 0, 0, (), (), window)
+        listed.append(Listed(f"broker {broker}", log, None, 9))
+    found = compare_replicas(ThreadRunner(1), listed, {}, SETTINGS)
+    assert found.findings == []
+    assert [one.reason.partition(":")[0] for one in found.reduced] == [
+        "broker 1 is not compared completely",
+        "broker 2 is not compared completely",
+    ]
 
 
 def test_one_directory_has_no_replica(tmp_path, write_log, run_audit):
