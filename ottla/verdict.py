@@ -195,14 +195,16 @@ class Remedy(NamedTuple):
     command: str | None = None
 
 
-def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: int) -> list[Remedy]:
-    """Return the ways to end the transaction, the best first."""
+def remedies(
+    found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: int, properties: str = ""
+) -> list[Remedy]:
+    """Return the ways to end the transaction, the best first. `properties`: the login for Kafka's tools."""
     if verdict.is_clock:
         return [Remedy("set the clock of this machine, or of the coordinator, and ask again")]
     if verdict.standing is Standing.UNKNOWN:
         return [Remedy(f"find out first, and ask again: {verdict.reason}")]
     if verdict.standing is Standing.FORGOTTEN or verdict.known is None:
-        return abort_commands(found, bootstrap)
+        return abort_commands(found, bootstrap, properties)
     if verdict.standing is Standing.DECIDED:
         return [Remedy(RESTORE)]
     if verdict.standing is Standing.ENDING:
@@ -212,10 +214,10 @@ def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: i
         wait = Remedy("wait: the coordinator checks every transaction.abort.timed.out.transaction.cleanup.interval.ms")
     else:
         wait = Remedy(f"wait: its producer ends it, or the coordinator aborts it in {duration(left_ms)}")
-    return [wait, *_fencing_commands(verdict.known.transactional_id, bootstrap)]
+    return [wait, *_fencing_commands(verdict.known.transactional_id, bootstrap, properties)]
 
 
-def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
+def abort_commands(found: OpenTransaction, bootstrap: str, properties: str = "") -> list[Remedy]:
     """Return the commands that write an abort marker to this partition: for a forgotten transaction only.
 
     A leader refuses a marker with a lower coordinator epoch than the last marker's. Before the first marker the epoch
@@ -228,7 +230,7 @@ def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
     python += ["transactions", "abort", "--topic", found.topic, "--partition", str(found.partition)]
     python += ["--producer-id", str(found.producer_id), "--producer-epoch", str(found.epoch)]
     python += ["--coordinator-epoch", str(epoch)]
-    java = abort_command(found.place, found.start_offset, bootstrap)
+    java = abort_command(found.place, found.start_offset, bootstrap, properties)
     return [Remedy("abort it on this partition", shell_line(python)), Remedy("or with Kafka's tool", java)]
 
 
@@ -236,9 +238,9 @@ SOME_BROKERS: Final = "HOST:PORT"
 """Stands for the bootstrap brokers in a command, if they are not known."""
 
 
-def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = SOME_BROKERS) -> str:
+def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = SOME_BROKERS, properties: str = "") -> str:
     """Return the command of Kafka's tool that aborts a forgotten transaction in its partition."""
-    java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "abort", "--topic", place[0]]
+    java = [*_kafka_transactions(bootstrap, properties), "abort", "--topic", place[0]]
     return shell_line([*java, "--partition", str(place[1]), "--start-offset", str(start_offset)])
 
 
@@ -247,7 +249,12 @@ def why_command(place: TopicPartition, bootstrap: str = SOME_BROKERS) -> str:
     return shell_line(["ottla", "txn", "why", place[0], str(place[1]), "-b", bootstrap])
 
 
-def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
+def _kafka_transactions(bootstrap: str, properties: str) -> list[str]:
+    login = ["--command-config", properties] if properties else []
+    return ["kafka-transactions.sh", "--bootstrap-server", bootstrap, *login]
+
+
+def _fencing_commands(transactional_id: str, bootstrap: str, properties: str) -> list[Remedy]:
     """Return commands that send InitProducerId: the coordinator aborts the transaction everywhere.
 
     kafka-python's command line cannot send this request, so its producer does.
@@ -255,7 +262,7 @@ def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
     name = json.dumps(transactional_id, ensure_ascii=False)  # no single quotes, which the shell's quoting doubles
     settings = f'bootstrap_servers="{bootstrap}", transactional_id={name}'
     script = f"from kafka import KafkaProducer; KafkaProducer({settings}).init_transactions()"
-    java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "forceTerminateTransaction"]
+    java = [*_kafka_transactions(bootstrap, properties), "forceTerminateTransaction"]
     java += ["--transactionalId", transactional_id]
     return [
         Remedy("or fence its producer, which aborts the transaction everywhere", shell_line(["python", "-c", script])),

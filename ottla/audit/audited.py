@@ -9,6 +9,7 @@ from ottla.audit.checks.gaps import Missing
 from ottla.audit.checks.hanging import OpenFinding
 from ottla.audit.checks.once import Outcome
 from ottla.audit.checks.shape import Model, Shape
+from ottla.printable import shell_line
 from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage
 from ottla.scan.listing import PartitionLog
@@ -42,13 +43,14 @@ class Source(NamedTuple):
     """Limits of an audit by its source: checks that were not made, and those that saw less than files show.
 
     `read_until_ms`: the time of the ends up to which a cluster was read, None for directories. `has_records`: False if
-    only open transactions were asked for.
+    only open transactions were asked for. `properties`: the path of the file with the login.
     """
 
     not_checked: tuple[Limit, ...] = ()
     reduced: tuple[Limit, ...] = ()
     read_until_ms: int | None = None
     has_records: bool = True
+    properties: str = ""
 
     @property
     def unread(self) -> list[str]:
@@ -80,6 +82,11 @@ class PartitionAudit(NamedTuple):
     damage: tuple[Damage, ...]
     torn_tails: tuple[Damage, ...]
     recent: Longs
+
+    @property
+    def known_bytes(self) -> int:
+        """The size of its files, or, if a broker does not give it to this user, of the batches that were read."""
+        return self.log.size_bytes or self.size_bytes
 
     @property
     def name(self) -> str:
@@ -114,9 +121,12 @@ class Audit(NamedTuple):
 
     @property
     def bootstrap(self) -> str:
-        """The brokers of an audited cluster, as commands take them; a placeholder for directories."""
+        """The brokers of an audited cluster, and the option with the login, in place of SOME_BROKERS in commands."""
         (one, *_) = self.directories
-        return one.removeprefix(SCHEME) if one.startswith(SCHEME) else SOME_BROKERS
+        if not one.startswith(SCHEME):
+            return SOME_BROKERS
+        login = ["--command-config", self.source.properties] if self.source.properties else []
+        return shell_line([one.removeprefix(SCHEME), *login])
 
     @property
     def open_transactions(self) -> list[OpenFinding]:

@@ -13,9 +13,10 @@ from ottla.scan.cluster.listing import list_cluster_partitions
 from ottla.scan.listing import COORDINATORS, UnreadableDirectory
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.cluster import DEBUGGER, EARLIEST, READ_UNCOMMITTED, Cluster, Topology, chunks
+from ottla.wire.cluster import DEBUGGER, EARLIEST, READ_UNCOMMITTED, Cluster
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name
+from ottla.wire.topology import Topology, chunks
 
 _MOST_NAMED: Final = 5
 _TOPICS_AT_ONCE: Final = 200

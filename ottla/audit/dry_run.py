@@ -16,7 +16,8 @@ from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.brokers import acls_request
 from ottla.wire.client_properties import client_options
-from ottla.wire.cluster import Cluster, Topology
+from ottla.wire.cluster import Cluster
+from ottla.wire.topology import Topology
 
 ASSUMED_RATE: Final = 100_000_000
 """Bytes per second of an audit whose network and brokers are not known."""
@@ -70,6 +71,8 @@ class DryRun(NamedTuple):
     def command(self, right: MissingRight) -> str:
         """Return the command that adds the right."""
         resource = ["--cluster"] if right.kind is ResourceType.CLUSTER else [_OPTIONS[right.kind], right.name]
+        if right.kind is ResourceType.TOPIC and right.name.endswith(WILDCARD) and right.name != WILDCARD:
+            resource = [*resource[:1], right.name.removesuffix(WILDCARD), "--resource-pattern-type", "prefixed"]
         words = ["kafka-acls.sh", "--bootstrap-server", self.source.partition("://")[2], "--add"]
         words += ["--allow-principal", self.principal, "--operation", OPERATION_NAMES[right.operation], *resource]
         return shell_line(words)
@@ -87,9 +90,15 @@ def plan_audit(request: Request) -> DryRun:
             asked = [name for name in (*exact, COORDINATORS) if name not in topology.topics]
             topology = topology.merge(cluster.topology(asked, with_rights=True)) if asked else topology
             missing = [*_missing_rights(request, cluster, topology, globs)]
-        hidden = {one.name for one in missing if one.name in exact}
-        seen = [glob for glob in globs if glob not in hidden]
-        listed = list_cluster(address, seen) if seen or not globs else []
+        unreadable = {one.name for one in missing if one.is_required and one.name != COORDINATORS}
+        seen = [name for name in topology.topics if not topology.errors.get(name) and name != COORDINATORS]
+        readable = [name for name in seen if name not in unreadable and (not globs or matches(name, globs))]
+        if readable or (seen and not unreadable):
+            listed = list_cluster(address, [glob for glob in globs if glob not in unreadable])
+        else:
+            listed = []
+            patterns = [glob for glob in globs if glob not in exact] or ([] if unreadable else [WILDCARD])
+            missing = [*map(_hidden, patterns), *missing]
     except (Unanswered, ValueError) as error:
         raise UnreadableDirectory(f"{address}: {error}") from None
     if request.walks_no_log:
@@ -133,6 +142,13 @@ def _missing_rights(
     reply = cluster.ask_any(acls_request(ResourceType.TRANSACTIONAL_ID, None, PatternType.ANY))
     if reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         yield MissingRight(AclOperation.DESCRIBE, ResourceType.CLUSTER, "", f"to know sizes, and {purpose}", False)
+
+
+def _hidden(glob: str) -> MissingRight:
+    """Return the right on the topics of a glob, of which this user sees none: by their prefix, or on all."""
+    prefix = glob.removesuffix(WILDCARD)
+    name = WILDCARD if prefix == glob or _GLOB_SIGNS & {*prefix} else glob
+    return MissingRight(AclOperation.READ, ResourceType.TOPIC, name, f"to read the records of {glob}", True)
 
 
 def principal_of(address: KafkaAddress) -> str:

@@ -10,6 +10,7 @@ from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
 from ottla.audit.audited import Audit, Limit, Source
 from ottla.audit.carrying import Continued, carry_on, continue_audit, cut_later
 from ottla.audit.checks import history
+from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.hanging import Present
 from ottla.audit.checks.words import count
 from ottla.audit.copy_tasks import find_copies
@@ -144,9 +145,13 @@ def _compare_replicas(
     if "replicas" not in request.checks:
         return ComparedReplicas()
     copies = [listed[index] for index in chosen]
+    lost: list[Finding] = []
+    unasked: list[Limit] = []
     if request.address is not None:
         from ottla.audit.cluster import list_replicas
+        from ottla.audit.lost_reads import find_lost_reads
 
+        lost, unasked = find_lost_reads(request.address, {(one.log.topic, one.log.partition) for one in copies})
         copies = list_replicas(request.address, copies)
     ends: dict[str, int] = {}
     for index in chosen:
@@ -154,7 +159,8 @@ def _compare_replicas(
             ends[listed[index].log.name] = min(limits[index], ends.get(listed[index].log.name, limits[index]))
     settings = Settings(request.checks, request.now_ms, None, request.producer_expiration_ms, None)
     compared = compare_replicas(runner, copies, ends, settings)
-    return compared._replace(reduced=[*compared.reduced, *_list_single([listed[index] for index in chosen], copies)])
+    reduced = [*compared.reduced, *unasked, *_list_single([listed[index] for index in chosen], copies)]
+    return ComparedReplicas([*compared.findings, *lost], reduced)
 
 
 def _list_single(listed: Sequence[Listed], copies: Sequence[Listed]) -> Iterator[Limit]:
@@ -215,8 +221,9 @@ def _audit_open(runner: Runner, request: Request, listed: Sequence[Listed], chos
 
 def _of_source(found: Audit, source: Source) -> Audit:
     """Return the audit with its source, whose brokers the commands of its findings name."""
+    found = found._replace(source=source)
     named = [one._replace(action=one.action.replace(SOME_BROKERS, found.bootstrap)) for one in found.findings]
-    return found._replace(source=source, findings=named)
+    return found._replace(findings=named)
 
 
 def _list_again(request: Request, listed: Sequence[Listed], gone: Collection[int]) -> list[Listed]:

@@ -26,6 +26,7 @@ from ottla.protocol.checkpoints import (
     decode_partition_metadata,
 )
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import TopicPartition
 from ottla.scan import headers, storage
 from ottla.scan.compiled.kernels import Longs
 from ottla.scan.ranges import LogRange, cut_partition
@@ -67,6 +68,7 @@ def compare_replicas(
     ]
     results = run(runner, compare, works, "comparing replicas") if works else []
     found = [one for result in results if isinstance(result.value, tuple) for one in result.value]
+    reduced += [one for one in found if isinstance(one, Limit)]
     return ComparedReplicas([one for one in found if isinstance(one, Finding)], reduced)
 
 
@@ -96,13 +98,13 @@ def _copy(one: "Listed", limit: int) -> Copy:
 
 
 @task
-def compare(work: Work) -> tuple[Finding, ...]:
-    """Return the findings on the copies of one partition.
+def compare(work: Work) -> tuple[Finding | Limit, ...]:
+    """Return the findings on the copies of one partition, and the copies that a broker does not send completely.
 
     Only copies of the same topic are compared: one with another topic id is of a deleted topic with the same name.
     """
     place = work.part.topic, work.part.number
-    found: list[Finding] = []
+    found: list[Finding | Limit] = []
     groups: dict[bytes | None, list[Copy]] = {}
     for copy in work.copies:
         try:
@@ -111,8 +113,16 @@ def compare(work: Work) -> tuple[Finding, ...]:
         except ProtocolError as error:
             found.append(replicas.describe_unread(place, copy.name, str(error)))
     for copies in groups.values():
-        found += replicas.findings(place, copies, Comparison(copies).run())
+        compared = Comparison(copies).run()
+        found += replicas.findings(place, copies, compared)
+        found += [_describe_unread(place, copies[index], reason) for index, reason in compared.unread.items()]
     return tuple(found)
+
+
+def _describe_unread(place: TopicPartition, copy: Copy, reason: str) -> Finding | Limit:
+    """Return a warning about files. A broker may stop, and a topic may be deleted while it is read."""
+    unread = replicas.describe_unread(place, copy.name, reason)
+    return unread if copy.folder else Limit("replicas", unread.message)
 
 
 def _read(copy: Copy, name: str, decode: Callable[[bytes], T]) -> T | None:

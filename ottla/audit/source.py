@@ -28,7 +28,12 @@ def source_of(
     reduced = [*_list_reductions(listed, [listed[index] for index in chosen])]
     reduced += [Limit("hanging", gap) for gap in present.doubts] if present is not None else []
     reduced += compared
-    return Source(tuple(_keep(request, _list_omissions(listed))), tuple(_keep(request, reduced)), request.now_ms)
+    return Source(
+        tuple(_keep(request, _list_omissions(listed))),
+        tuple(_keep(request, reduced)),
+        request.now_ms,
+        properties=request.address.properties,
+    )
 
 
 def _keep(request: "Request", limits: Iterable[Limit]) -> Iterator[Limit]:
@@ -43,7 +48,7 @@ def _list_omissions(listed: Sequence[Listed]) -> Iterator[Limit]:
 def _list_reductions(listed: Sequence[Listed], read: Sequence[Listed]) -> Iterator[Limit]:
     if not any(one.log.topic == COORDINATORS and not one.unread for one in listed):
         yield Limit("torn", f"topic {COORDINATORS} is missing or may not be read: coordinators know only the present")
-    yield Limit("replicas", "brokers do not show their checkpoints: lost records are found in their directories")
+    yield Limit("replicas", "brokers do not show their checkpoints: only lost records that a group has read are found")
     for one in read:
         if one.cleaned_below is None:
             yield Limit("gaps", f"{one.log.name}: compacted and lost offsets look the same")

@@ -14,6 +14,7 @@ from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.wire import Unanswered
 
 if TYPE_CHECKING:
+    from ottla.audit.audited import Limit
     from ottla.audit.checks.across import Ends, Marker
     from ottla.audit.checks.finding import Finding
     from ottla.audit.checks.history import HistoryDecoder, RangeHistory
@@ -108,7 +109,9 @@ class RangeFacts(NamedTuple):
     leaving: "States | None" = None
 
 
-Value: TypeAlias = "RangeFacts | RangeHistory | States | Longs | list[Marker] | tuple[Finding, ...] | int | None"
+Value: TypeAlias = (
+    "RangeFacts | RangeHistory | States | Longs | list[Marker] | tuple[Finding | Limit, ...] | int | None"
+)
 
 
 class Result(NamedTuple):

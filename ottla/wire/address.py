@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from ottla.wire import SCHEME
 from ottla.wire.brokers import Address, parse_address
 from ottla.wire.client_properties import RACK, client_options
-from ottla.wire.cluster import Cluster, Topology
+from ottla.wire.cluster import Cluster
+from ottla.wire.topology import Topology
 
 CLIENT_ID: Final = "ottla-audit"
 DEFAULT_TIMEOUT_S: Final = 30.0

@@ -1,11 +1,10 @@
 """Requests of `ottla txn` to a Kafka cluster. shell"""
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -16,9 +15,9 @@ from ottla.verdict import OPEN_STATES, OVERDUE_AFTER_MS, KnownTransaction, OpenT
 from ottla.wire import Unanswered
 from ottla.wire.brokers import Address, Brokers
 from ottla.wire.login import error_name
+from ottla.wire.topology import DELETED, Place, Topology, by_leader, chunks, parse_topology
 
 COORDINATOR_TOPIC: Final = "__transaction_state"
-PARTITIONS_AT_ONCE: Final = 200
 IDS_AT_ONCE: Final = 500
 GROUPS_AT_ONCE: Final = 20
 PRODUCER_IDS_AT_ONCE: Final = 10_000  # the broker searches all its ids for each request
@@ -32,52 +31,15 @@ CONSUMER, DEBUGGER = -1, -2
 """Replica ids of clients. Any replica answers ListOffsets for a debugger, only the leader for a consumer."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
-DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _NOT_LOADED: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
 _MOST_PROBES: Final = 100_000
 _ELSEWHERE: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
-_Item = TypeVar("_Item")
-
 
 class _Moved(Unanswered):
     """A coordinator has moved or is loading its transactions."""
-
-
-class Place(NamedTuple):
-    """The leader of a partition, -1 without a leader, and the brokers that have a replica."""
-
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...] = ()
-
-
-class Topology(NamedTuple):
-    """Brokers by id, partitions of each topic by number, the topics that have an error instead, and topic ids.
-
-    Brokers before Kafka 2.8 send no topic ids.
-    """
-
-    brokers: dict[int, Address]
-    topics: dict[str, dict[int, Place]]
-    errors: dict[str, int]
-    topic_ids: Mapping[str, bytes] = {}
-    cluster_id: str = ""
-    rights: Mapping[str, frozenset[int]] = {}
-    """The operations (`AclOperation`) that this user has on each topic, as far as brokers answer that (KIP-430)."""
-    asked_at_s: float = -math.inf
-    """The monotonic time before the request."""
-
-    def merge(self, other: "Topology") -> "Topology":
-        """Return this answer with the topics of another one."""
-        return self._replace(
-            topics=self.topics | other.topics,
-            errors=self.errors | other.errors,
-            topic_ids={**self.topic_ids, **other.topic_ids},
-            rights={**self.rights, **other.rights},
-        )
 
 
 class Offsets(NamedTuple):
@@ -100,19 +62,33 @@ class Cluster(Brokers):
 
     def topology(self, topics: Iterable[str] | None = None, *, with_rights: bool = False) -> Topology:
         """Return the brokers, and these topics or all, from the first bootstrap address that answers."""
-        request = codec.request_class(ApiKey.METADATA)
-        rows = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
-        message = request(topics=rows, allow_auto_topic_creation=False, include_topic_authorized_operations=with_rights)
+        message = _metadata_request(topics, with_rights)
         asked_at_s = time.monotonic()
-        return _topology(self.ask_any(message))._replace(asked_at_s=asked_at_s)
+        return parse_topology(self.ask_any(message))._replace(asked_at_s=asked_at_s)
+
+    def newest_topology(self, topics: Iterable[str]) -> Topology:
+        """Return the leaders with the highest epoch that a broker knows. Brokers learn of changes at different times.
+
+        A leader has learned that it is one, so these are the leaders of all answers that came before.
+        """
+        message = _metadata_request(topics)
+        found, asked = parse_topology(self.ask_any(message)), set[Address]()
+        while left := [address for address in found.brokers.values() if address not in asked]:
+            asked.add(left[0])
+            found = found.merge_newer(parse_topology(self.ask(left[0], message)))
+        return found
 
     def open_transactions(
-        self, places: Sequence[TopicPartition], on_answers: Callable[[int], None] = lambda count: None
+        self,
+        places: Sequence[TopicPartition],
+        on_answers: Callable[[int], None] = lambda count: None,
+        *,
+        of_newest: bool = False,
     ) -> tuple[list[OpenTransaction], list[str]]:
         """Return the open transactions of these partitions, and the reasons why partitions did not answer.
 
         Partitions that are deleted meanwhile have none. `on_answers` gets the number of partitions that answered since
-        its last call.
+        its last call. `of_newest`: ask no former leader that has not learned yet that it is one.
         """
         found: list[OpenTransaction] = []
         gaps: list[str] = []
@@ -120,7 +96,10 @@ class Cluster(Brokers):
         deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
         while left:
             names = {name for name, _ in left}
-            topology = self.topology(names if len(names) <= IDS_AT_ONCE else None)
+            if of_newest:
+                topology = self.newest_topology(names)
+            else:
+                topology = self.topology(names if len(names) <= IDS_AT_ONCE else None)
             late = time.monotonic() > deadline
             again: list[TopicPartition] = []
             for leader, batch in by_leader(topology, left):
@@ -279,6 +258,11 @@ class Cluster(Brokers):
             raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
         return [row.transactional_id for row in reply.transaction_states]
 
+    def committed_offsets(self) -> Iterator[tuple[str, int, Any]]:
+        """Yield what `fetch_offsets` yields, of all groups that this user sees. Raises Unanswered."""
+        for broker, address in sorted(self.topology([]).brokers.items()):
+            yield from self.fetch_offsets(address, sorted(row.group_id for row in self.list_groups(broker, address)))
+
     def fetch_offsets(self, address: Address, group_ids: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
         """Yield (group id, error code, topics of the OffsetFetch answer) of groups that this broker coordinates."""
         request = codec.request_class(ApiKey.OFFSET_FETCH)
@@ -302,12 +286,13 @@ class Cluster(Brokers):
         that moves from a broker that was not queried yet to one that was queried already would seem to be unknown.
 
         A broker lists the transactions that it has loaded. It is a leader by the metadata before it begins to load, so
-        each broker is asked before and after whether it coordinates what it leads.
+        each broker is asked before and after whether it coordinates what it leads. Brokers learn of a move at different
+        times, so all of them are asked for the leaders, and what a former coordinator still has does not count.
         """
         needed = sorted(set(producer_ids))
         deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
         while True:
-            before = self.topology([COORDINATOR_TOPIC])
+            before = self.newest_topology([COORDINATOR_TOPIC])
             gap, known = "", []
             probes = _probe_ids(_coordinators(before))
             try:
@@ -315,7 +300,8 @@ class Cluster(Brokers):
                 for broker, address in sorted(before.brokers.items()):
                     known += self._known_to(broker, address, needed)
                 self._check_coordinators(before, probes)
-                after = self.topology([COORDINATOR_TOPIC])
+                after = self.newest_topology([COORDINATOR_TOPIC])
+                known = [each for each in known if _is_of_coordinator(before, each)]
                 if (after.brokers, after.topics) != (before.brokers, before.topics):
                     gap = "coordinators have just changed"
             except _Moved as moved:
@@ -402,38 +388,6 @@ class Cluster(Brokers):
         return self._connections[address].versions.get(key, (-1, -1))[1]
 
 
-def _topology(reply: Any) -> Topology:
-    topics, errors, topic_ids, rights = {}, {}, {}, {}
-    for topic in reply.topics:
-        if topic.error_code:
-            errors[topic.name] = topic.error_code
-        topics[topic.name] = {
-            row.partition_index: Place(row.leader_id, row.leader_epoch, tuple(row.replica_nodes))
-            for row in topic.partitions
-        }
-        topic_ids[topic.name] = b"" if topic.topic_id is None else topic.topic_id.bytes
-        if topic.authorized_operations:
-            rights[topic.name] = frozenset(map(int, topic.authorized_operations))
-    brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
-    return Topology(brokers, topics, errors, topic_ids, reply.cluster_id or "", rights)
-
-
-def by_leader(
-    topology: Topology, places: Sequence[TopicPartition]
-) -> Iterator[tuple[int | None, Sequence[TopicPartition]]]:
-    """Yield partitions in batches of one leader each; None without a leader. Deleted partitions are left out."""
-    groups: dict[int | None, list[TopicPartition]] = {}
-    for name, number in places:
-        if topology.errors.get(name) in DELETED:
-            continue
-        place = topology.topics.get(name, {}).get(number)
-        leader = place.leader if place is not None and place.leader in topology.brokers else None
-        groups.setdefault(leader, []).append((name, number))
-    for leader, group in groups.items():
-        for batch in chunks(group, PARTITIONS_AT_ONCE):
-            yield leader, batch
-
-
 def _by_topic(places: Sequence[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
     """Return (topic, partitions) of these partitions."""
     topics: dict[str, list[int]] = {}
@@ -442,13 +396,21 @@ def _by_topic(places: Sequence[TopicPartition]) -> Iterable[tuple[str, list[int]
     return topics.items()
 
 
-def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
 def _coordinators(topology: Topology) -> dict[int, Place]:
     return topology.topics.get(COORDINATOR_TOPIC, {})
+
+
+def _is_of_coordinator(topology: Topology, known: KnownTransaction) -> bool:
+    """Return whether a state is from the leader for its id, as far as the partitions are known."""
+    partitions = _coordinators(topology)
+    place = partitions.get(coordinator_partition(known.transactional_id, len(partitions))) if partitions else None
+    return place is None or place.leader == known.coordinator
+
+
+def _metadata_request(topics: Iterable[str] | None, with_rights: bool = False) -> Any:
+    request = codec.request_class(ApiKey.METADATA)
+    rows = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
+    return request(topics=rows, allow_auto_topic_creation=False, include_topic_authorized_operations=with_rights)
 
 
 def _probe_ids(partitions: Mapping[int, Place]) -> dict[int, list[str]]:

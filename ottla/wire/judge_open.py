@@ -2,7 +2,8 @@
 
 A coordinator knows a transaction from before its first batch until after its marker. So a transaction is forgotten if
 it is open with the same first offset before and after the query to the coordinator, and the coordinator does not know
-it. A transaction that ended in between is not forgotten.
+it. A transaction that ended in between is not forgotten. A former leader that does not know its successor still shows
+what has ended, so the last answer is of the leader with the highest epoch that a broker knows.
 """
 
 import time
@@ -39,7 +40,7 @@ def judge_open(cluster: Cluster, opened: Sequence[OpenTransaction]) -> Judgement
         rows = _judge_all(opened, view._replace(gaps=view.gaps + hidden), now_ms)
     rows = _confirm_overdue(cluster, rows)
     places = dict.fromkeys(each.place for each, verdict in rows if verdict.needs_proof)
-    still_open, gaps = cluster.open_transactions(list(places))
+    still_open, gaps = cluster.open_transactions(list(places), of_newest=True)
     stayed = {_identity(each): each for each in still_open}
     kept = [
         (stayed.get(_identity(each), each), verdict)

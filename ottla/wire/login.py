@@ -5,9 +5,11 @@ The options are kafka-python's: `security_protocol`, `ssl_cafile`, `ssl_certfile
 kafka-python's, too.
 """
 
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from ottla.protocol.api_keys import ApiKey
@@ -17,6 +19,8 @@ from ottla.protocol.requests import codec
 SecurityOptions = Mapping[str, Any]
 PLAINTEXT: Final[SecurityOptions] = {}
 
+_log = logging.getLogger(__name__)
+_READABLE: Final = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
 
 _MOST_TOKENS: Final = 8
 """Maximum number of messages of a login. SCRAM, the longest, has two."""
@@ -43,17 +47,20 @@ def log_in(send: Callable[[Any], Any], options: SecurityOptions) -> int:
     `send` takes a request. It sends the highest version of both sides, and asks for the versions before the login,
     because brokers do not answer that during it. Raises LoginRefused.
     """
-    if not options.get("security_protocol", "PLAINTEXT").startswith("SASL"):
+    protocol, name = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
+    if not protocol.startswith("SASL"):
         return 0
     from kafka.net.sasl import get_sasl_mechanism
 
-    name = options["sasl_mechanism"]
+    if protocol == "SASL_PLAINTEXT":
+        _warn_of_readable_login(name)
     answer = send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=name))
     if answer.error_code:
         raise LoginRefused(
             f"{name} is refused: {error_name(answer.error_code)}; the broker has {', '.join(answer.mechanisms)}"
         )
-    mechanism = get_sasl_mechanism(name)(**options)
+    # Without the protocol, by which kafka-python would warn at each login.
+    mechanism = get_sasl_mechanism(name)(**{key: given for key, given in options.items() if key != "security_protocol"})
     for _ in range(_MOST_TOKENS):
         answer = send(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=mechanism.auth_bytes()))
         if answer.error_code:
@@ -65,6 +72,14 @@ def log_in(send: Callable[[Any], Any], options: SecurityOptions) -> int:
         if mechanism.is_done():
             return max(answer.session_lifetime_ms or 0, 0)
     raise LoginRefused(f"{name}: the broker asks for more than {_MOST_TOKENS} messages of a login")
+
+
+@cache
+def _warn_of_readable_login(mechanism: str) -> None:
+    """Log a line, once a process: all commands log in here."""
+    seen = _READABLE.get(mechanism, "a proof of the password, with which a weak one can be guessed")
+    text = "ottla: SASL_PLAINTEXT does not encrypt: the network sees %s (%s) and all records; use SASL_SSL"
+    _log.warning(text, seen, mechanism)
 
 
 def error_name(error_code: int) -> str:

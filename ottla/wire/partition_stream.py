@@ -22,9 +22,10 @@ from ottla.protocol.requests.fetched import Fetched, fetch_request, read_fetch_r
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.brokers import Address
-from ottla.wire.cluster import Cluster, Topology
+from ottla.wire.cluster import Cluster
 from ottla.wire.connection import BlockingConnection
 from ottla.wire.login import error_name
+from ottla.wire.topology import Topology
 
 # A batch may be larger than what is asked for, as large as `max.message.bytes` of its topic allows.
 LARGEST_ANSWER_BYTES: Final = 512 * 1024 * 1024

@@ -13,6 +13,7 @@ from kafka import KafkaAdminClient
 
 from ottla.audit import pipeline, tasks
 from ottla.audit.pipeline import audit
+from ottla.audit.report.open_now import open_rows
 from ottla.audit.request import Request
 from ottla.audit.runner import ThreadRunner
 from ottla.scan.listing import UnreadableDirectory
@@ -55,7 +56,9 @@ def facts_of(found, *, is_whole=True):
             if one.check not in OF_FILES and (one.check, one.severity) != ("gaps", "info")
             if is_whole or one.severity != "info"
         ),
-        "open": sorted((one.topic, one.first_offset, one.verdict.value) for one in found.open_transactions),
+        "open": sorted(
+            (row.open.topic, row.open.first_offset, row.open.verdict.value, row.since) for row in open_rows(found)
+        ),
         "partitions": {
             one.name: (
                 *(one.log_start, one.log_end, one.last_stable_offset, one.committed, one.opened),

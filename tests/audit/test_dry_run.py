@@ -166,6 +166,25 @@ def test_the_text_has_the_commands_with_their_purpose(with_rights):
     assert "(the brokers give no size" not in result.stdout
 
 
+def test_a_readable_topic_without_a_right_that_checks_need_is_listed(with_rights):
+    result, _ = with_rights([TOPIC_RIGHTS[0], *COORDINATOR_RIGHTS], "--topics", CASE)
+    assert f"{CASE}-0" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "resource"),
+    [
+        (["--topics", f"{CASE},audit-*"], "--topic audit- --resource-pattern-type prefixed"),
+        (["--topics", f"{CASE},*-audit"], "--topic '*'"),
+        ([], "--topic '*'"),
+    ],
+)
+def test_a_user_that_sees_no_topic_gets_the_rights_of_its_globs(with_rights, arguments, resource):
+    result, _ = with_rights([], *arguments, "--format", "json")
+    assert (result.exit_code, result.stderr) == (2, "")
+    assert f"--operation Read {resource}" in commands_of(result)
+
+
 def test_a_command_names_the_user_of_the_properties(tmp_path):
     path = tmp_path / "client.properties"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -69,6 +69,13 @@ def test_the_sentence_has_the_right_numbers(found, text):
     assert sentence(found) == text
 
 
+def test_a_command_for_a_cluster_has_the_file_with_the_login(open_log):
+    found = run_audit(open_log)
+    source = found.source._replace(properties="my client.properties")
+    (row, *_) = open_rows(found._replace(directories=("kafka://b-1:9096,b-2:9096",), source=source))
+    assert row.command == "ottla txn why ledger 0 -b b-1:9096,b-2:9096 --command-config 'my client.properties'"
+
+
 def test_a_group_is_no_reader(write_log):
     write_log("__consumer_offsets").data(1, producer_id=7, timestamp_ms=NOW_MS - 1_000)
     assert waiting(run_audit(write_log.root)) == Waiting(1, 0, 0, 1)

@@ -7,7 +7,8 @@ import pytest
 from ottla.cli.pull.source import Request, list_source
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.wire import Unanswered
-from ottla.wire.cluster import EARLIEST, Offsets, Place, Topology
+from ottla.wire.cluster import EARLIEST, Offsets
+from ottla.wire.topology import Place, Topology
 
 TOPIC_ID = bytes(15) + b"\7"
 TWO = {0: Place(1, 0), 1: Place(1, 0)}

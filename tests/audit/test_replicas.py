@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from ottla.audit.checks.finding import CHECKS
+from ottla.audit.listed import Listed
 from ottla.audit.replica_tasks import compare_replicas
 from ottla.audit.request import list_all
 from ottla.audit.runner import ThreadRunner
@@ -24,7 +25,11 @@ from ottla.protocol.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
+from ottla.scan.cluster.offset_window import OffsetWindow
+from ottla.scan.listing import PartitionLog
+from ottla.wire.address import KafkaAddress
 from tests.audit.copies_by_seed import FAULTS, write_pairs
+from tests.conformance.open_transactions import Client
 from tests.thread_broker import ThreadBroker
 
 SEED = 20_260
@@ -168,6 +173,21 @@ def test_copies_of_a_deleted_topic_are_not_compared(tmp_path, write_log, run_aud
     assert run_audit(*directories, "--checks", "replicas")[0] == 0
 
 
+def test_a_copy_that_a_broker_does_not_send_is_a_limit_and_no_finding():
+    address = KafkaAddress((("127.0.0.1", 1),), timeout_s=0.1)
+    listed = []
+    for broker in (1, 2):
+        window = OffsetWindow(address, "ledger", b"i" * 16, 0, 0, 9, replica=broker)
+        log = PartitionLog("ledger", 0, window.path, 0, 0, (), (), window)
+        listed.append(Listed(f"broker {broker}", log, None, 9))
+    found = compare_replicas(ThreadRunner(1), listed, {}, SETTINGS)
+    assert found.findings == []
+    assert [one.reason.partition(":")[0] for one in found.reduced] == [
+        "broker 1 is not compared completely",
+        "broker 2 is not compared completely",
+    ]
+
+
 def test_one_directory_has_no_replica(tmp_path, write_log, run_audit):
     write_copies(tmp_path, write_log)
     code, _, err = run_audit(tmp_path / "broker-1", "--checks", "replicas")
@@ -184,3 +204,28 @@ def test_a_cluster_is_compared_if_the_check_is_named(tmp_path, run_audit):
         assert (code, "Checked in part: replicas: brokers do not show their checkpoints" in out) == (0, True)
         assert "replicas" not in run_audit(f"kafka://{broker.bootstrap}")[1]
         assert run_audit(f"kafka://{broker.bootstrap}", "--checks", "replicas", "--dry-run")[0] == 0
+
+
+def test_records_that_a_group_has_read_and_the_leader_lacks_are_lost(tmp_path, run_audit):
+    with ThreadBroker(tmp_path) as broker:
+        client = Client(broker.bootstrap)
+        client.create_topic("ledger", 2)
+        for partition in (0, 1):
+            client.produce("ledger", partition, count=10)
+        client.close()
+    (tmp_path / ".kafka_cleanshutdown").unlink()  # the next start begins a leader epoch
+    with ThreadBroker(tmp_path) as broker:
+        client = Client(broker.bootstrap)
+        client.produce("ledger", 0, count=10)
+        client.produce("ledger", 1, count=10)
+        client.close()
+        consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id="readers")
+        former, sound = TopicPartition("ledger", 0), TopicPartition("ledger", 1)
+        consumer.assign([former, sound])
+        consumer.commit({former: OffsetAndMetadata(13, "", 0), sound: OffsetAndMetadata(10, "", 0)})
+        consumer.close()
+        code, out, _ = run_audit(f"kafka://{broker.bootstrap}", "--checks", "replicas", "--format", "json")
+    (found,) = [one for one in map(json.loads, out.splitlines()) if one.get("severity") == "warning"]
+    assert (code, found["topic"], found["partition"], found["offset"]) == (1, "ledger", 0, 10)
+    words = "lost: offsets 10 to 12, which group readers has read in leader epoch 0; now this epoch ends at offset 10"
+    assert found["message"].startswith(words)

@@ -1,5 +1,7 @@
 """Records that an unclean election lost, and a changed batch, are found on three Apache Kafka nodes.
 
+A group has read the lost records, so they are found by the address of the cluster, too.
+
 Node 2 is down while node 1 alone acknowledges records. Then node 1 is killed, and node 2 becomes the leader without
 them. In another topic a record is changed on one node, and the CRC of its batch is made right again.
 """
@@ -92,6 +94,12 @@ class Nodes:
             producer.send(topic, b"%s %d" % (name, number), partition=0).get(30)
         producer.close()
 
+    def read(self, topic, count):
+        """Read so many records in a group, which commits."""
+        options = ("--bootstrap-server", ",".join(self.bootstrap), "--topic", topic, "--group", "readers")
+        consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        tool_output(consumer, *options, "--from-beginning", "--max-messages", count)
+
     def stop(self):
         for one in self.running:
             one.kill()
@@ -134,11 +142,13 @@ def check(nodes, tmp_path):
     nodes.wait_for_isr("changed", [1, 2, 3])
     nodes.write("changed", 20, b"sound")
     nodes.write("lost", EVERYWHERE, b"everywhere")
+    nodes.read("lost", EVERYWHERE)
     nodes[2].stop()
     nodes.wait_for_isr("lost", [1])
     nodes.write("lost", ALONE, b"alone")
     checkpoint = nodes[1].data_dir / "replication-offset-checkpoint"
     eventually(lambda: f"lost 0 {EVERYWHERE + ALONE}\n" in checkpoint.read_text(), "the high watermark is written", 30)
+    nodes.read("lost", ALONE)
     nodes[1].kill()
     changed_at = change_a_record(nodes[2].data_dir / "changed-0", b"sound 7")
     nodes[2].start()
@@ -159,6 +169,10 @@ def check(nodes, tmp_path):
 
     nodes.wait_for_isr("changed", [2, 3])
     address = parse_kafka_address(f"kafka://{','.join(nodes.bootstrap)}")
-    (wired,) = [one for one in found_in(str(address), address=address) if one.severity == "error"]
+    found = found_in(str(address), address=address)
+    (read,) = [one for one in found if one.severity == "warning"]
+    assert (read.topic, read.offset) == ("lost", EVERYWHERE)
+    assert read.message.startswith(f"lost: offsets {EVERYWHERE} to {end - 1}, which group readers has read in leader")
+    (wired,) = [one for one in found if one.severity == "error"]
     assert (wired.topic, wired.offset) == ("changed", changed_at)
     assert wired.message.startswith(f"different in broker 2 and broker 3: 1 record, offset {changed_at}, below both")

@@ -74,6 +74,15 @@ def test_all_batches_are_read_as_they_are_stored():
         assert stub.asked == [*range(0, END, 4 * RECORDS_OF_A_BATCH)]
 
 
+def test_batches_are_read_that_the_broker_names_aborted_without_being_asked():
+    """As Redpanda before 24.1.8: consumers that drop what is named show nothing of them in uncommitted reads."""
+    aborted_type = codec.response_class(ApiKey.FETCH).FetchableTopicResponse.PartitionData.AbortedTransaction
+    rows = batches_of()
+    answer, named = serve(rows), [aborted_type(producer_id=-1, first_offset=0)]
+    with FetchStub(lambda offset: answer(offset) | {"aborted_transactions": named}) as stub:
+        assert read(stub) == (offsets_of(rows), b"".join(rows.values()), [])
+
+
 def test_a_window_may_begin_and_end_inside_of_batches():
     rows = batches_of()
     with FetchStub(serve(rows)) as stub:

@@ -110,6 +110,14 @@ def test_abort_commands_have_the_epochs_and_offset_of_the_partition():
     )
 
 
+def test_commands_of_kafka_have_the_file_with_the_login():
+    verdict = judge(FOUND, [KNOWN], NOW_MS, ())
+    given = [*abort_commands(FOUND, "a:1", "my file"), *remedies(FOUND, verdict, "a:1", NOW_MS, "my file")]
+    java = [one.command for one in given if one.command and one.command.startswith("kafka-transactions.sh")]
+    assert len(java) == 2
+    assert all("--bootstrap-server a:1 --command-config 'my file' " in command for command in java)
+
+
 def test_before_the_first_marker_the_coordinator_epoch_to_abort_with_is_0():
     python, _ = commands(abort_commands(FOUND._replace(coordinator_epoch=-1), "a:1"))
     assert python[-2:] == ["--coordinator-epoch", "0"]

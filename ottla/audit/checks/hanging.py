@@ -66,6 +66,7 @@ class OpenFinding(NamedTuple):
     verdict: Verdict
     decided: str | None = None
     reason: str = ""
+    start_ms: int | None = None
 
     @property
     def is_hanging(self) -> bool:
@@ -177,6 +178,7 @@ def judge(
         Verdict.UNVERIFIABLE if result.standing is Standing.UNKNOWN else Verdict(result.standing),
         "COMMIT" if result.standing is Standing.DECIDED else None,
         result.reason,
+        start_ms if start_ms > 0 else None,
     )
     if is_held and doubts:
         return one._replace(verdict=Verdict.UNVERIFIABLE, reason="; ".join(doubts))
@@ -211,6 +213,7 @@ def judge_present(
         Verdict.UNVERIFIABLE if answered.standing is Standing.UNKNOWN else Verdict(answered.standing),
         "COMMIT" if answered.standing is Standing.DECIDED else None,
         answered.reason,
+        start_ms if start_ms > 0 else None,
     )
     if answered.standing.is_abandoned and (decided := _find_decision(found, undone, elsewhere)):
         return one._replace(verdict=Verdict.DECIDED, decided=decided)

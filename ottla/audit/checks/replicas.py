@@ -105,7 +105,6 @@ def findings(place: TopicPartition, copies: Sequence[Copy], found: Compared) -> 
         *(finding for _, lost in sorted(found.lost.items()) for finding in _describe_lost(place, copies, lost)),
         *_describe_damage(place, copies, found.damaged),
         *_describe_differing(place, copies, found.differing),
-        *(describe_unread(place, copies[index].name, reason) for index, reason in found.unread.items()),
     ]
 
 

@@ -421,7 +421,7 @@ class _TornFindings:
         why = (
             "their counterparts are compacted, deleted or not read"
             if self._known.at_hand
-            else "the directory has no __transaction_state"
+            else "there is no __transaction_state here"
         )
         message = f"unverifiable: {things} cannot be compared, {why}"
         return [Finding("torn", "info", topic, number, None, None, None, message, "nothing to do")]

@@ -77,7 +77,7 @@ class _Report:
     def _head(self) -> str:
         audit = self._audit
         text, worst = verdict(audit)
-        size = sum(one.log.size_bytes for one in audit.partitions)
+        size = sum(one.known_bytes for one in audit.partitions)
         facts = [
             count(len(audit.partitions), "partition"),
             size_words(size),
@@ -283,7 +283,7 @@ class _Report:
             *(element("td", f"{many:,}", class_="" if many else "zero") for many in fates),
             element("td", charts.share(*fates), class_="left"),
             element("td", f"{one.plain_records:,}", class_="" if one.plain_records else "zero"),
-            element("td", size_words(one.log.size_bytes)),
+            element("td", size_words(one.known_bytes)),
         ]
 
     def _render_notes(self) -> str:

@@ -8,7 +8,7 @@ from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.hanging import OpenFinding, Verdict
 from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.times import utc
-from ottla.verdict import why_command
+from ottla.verdict import SOME_BROKERS, why_command
 
 # Readers of committed records wait in other partitions. In this one, groups wait for their offsets.
 _OFFSETS = "__consumer_offsets"
@@ -33,7 +33,7 @@ class OpenRow(NamedTuple):
     @property
     def command(self) -> str:
         """A command line that asks the brokers for the transaction that blocks this partition."""
-        return why_command((self.open.topic, self.open.partition), self.bootstrap)
+        return why_command((self.open.topic, self.open.partition)).replace(SOME_BROKERS, self.bootstrap)
 
 
 class Waiting(NamedTuple):
@@ -96,8 +96,7 @@ def _rows(one: PartitionAudit, audit: Audit, is_counted: bool) -> Iterator[OpenR
     found = sorted(one.open_transactions, key=lambda each: each.first_offset)
     starts = [max(each.first_offset, one.log_start) for each in found]
     for each, start, following in zip(found, starts, [*starts, one.log_end][1:], strict=True):
-        since_ms = None if each.age_ms is None else audit.now_ms - each.age_ms
-        yield OpenRow(each, since_ms, following - start if is_counted and _is_open(each) else 0, audit.bootstrap)
+        yield OpenRow(each, each.start_ms, following - start if is_counted and _is_open(each) else 0, audit.bootstrap)
 
 
 def _is_open(one: OpenFinding) -> bool:

@@ -80,7 +80,7 @@ def chart(model: Model, style: Style) -> str:
 
 
 def _title(audit: Audit, style: Style, width: int) -> str:
-    size = sum(one.log.size_bytes for one in audit.partitions)
+    size = sum(one.known_bytes for one in audit.partitions)
     batches = sum(one.batches for one in audit.partitions)
     facts = [utc(audit.now_ms), count(len(audit.partitions), "partition"), size_words(size)]
     facts += [count(batches, "batch", "batches"), *phrases(audit.ended)] if audit.source.has_records else []

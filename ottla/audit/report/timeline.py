@@ -65,9 +65,11 @@ def spans_of(one: PartitionAudit, names: "Callable[[int], str]", now_ms: int) ->
         for row in rows.tolist()
     ]
     for held in one.open_transactions:
-        start_ms = -1 if held.age_ms is None else now_ms - held.age_ms
+        start_ms = -1 if held.start_ms is None else held.start_ms
         producer = held.transactional_id or names(held.producer_id)
-        spans.append(Span("open", producer, held.first_offset, one.log_end, start_ms, now_ms, held.records))
+        spans.append(
+            Span("open", producer, held.first_offset, one.log_end, start_ms, max(now_ms, start_ms), held.records)
+        )
     return sorted(spans, key=lambda span: (span.first, span.end))
 
 

@@ -27,7 +27,7 @@ class Explanation(NamedTuple):
         return self.high_watermark - self.last_stable_offset
 
 
-def remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[int, str, str | None]]:
+def remedy_rows(found: Explanation, bootstrap: str, properties: str = "") -> list[tuple[int, str, str | None]]:
     """Return the remedies for the open transactions: (first offset, advice, command).
 
     Of the later ones only forgotten and decided transactions are listed. The others still have time.
@@ -36,7 +36,7 @@ def remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[int, str, str 
         (each.start_offset, remedy.advice, remedy.command)
         for number, (each, verdict) in enumerate(found.transactions)
         if number == 0 or verdict.standing.is_abandoned
-        for remedy in remedies(each, verdict, bootstrap, found.now_ms)
+        for remedy in remedies(each, verdict, bootstrap, found.now_ms, properties)
     ]
 
 

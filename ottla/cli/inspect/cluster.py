@@ -9,8 +9,9 @@ from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.brokers import Address
-from ottla.wire.cluster import Cluster, Topology
+from ottla.wire.cluster import Cluster
 from ottla.wire.login import error_name
+from ottla.wire.topology import Topology
 
 
 class ClusterState(NamedTuple):

@@ -46,7 +46,8 @@ from ottla.protocol.values import ZERO_UUID, TopicPartition
 from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.cluster import DELETED, EARLIEST
+from ottla.wire.cluster import EARLIEST
+from ottla.wire.topology import DELETED
 
 NODE_ID: Final = Config().node_id
 _LAST_PRODUCER_ID: Final = 2**62

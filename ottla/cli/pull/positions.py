@@ -43,20 +43,18 @@ def ask_positions(cluster: Cluster, now_ms: int) -> Positions:
     """
     commits: Commits = []
     gaps: list[str] = []
-    for broker, address in sorted(cluster.topology([]).brokers.items()):
-        listed = sorted(row.group_id for row in cluster.list_groups(broker, address))
-        for group, error, topics in cluster.fetch_offsets(address, listed):
-            if not fits_a_string(group):
-                raise ProtocolError(f"a broker lists the group {group[:80]!r}...")
-            if error:
-                gaps.append(f"group {group}: {error_name(error)}")
-            for topic in topics or ():
-                for row in topic.partitions:
-                    if row.error_code:
-                        gaps.append(f"group {group}, {topic.name}-{row.partition_index}: {error_name(row.error_code)}")
-                    elif row.committed_offset >= 0:
-                        key = OffsetKey(group, check_topic(topic.name, 1), row.partition_index)
-                        commits.append((key, _value(row, now_ms)))
+    for group, error, topics in cluster.committed_offsets():
+        if not fits_a_string(group):
+            raise ProtocolError(f"a broker lists the group {group[:80]!r}...")
+        if error:
+            gaps.append(f"group {group}: {error_name(error)}")
+        for topic in topics or ():
+            for row in topic.partitions:
+                if row.error_code:
+                    gaps.append(f"group {group}, {topic.name}-{row.partition_index}: {error_name(row.error_code)}")
+                elif row.committed_offset >= 0:
+                    key = OffsetKey(group, check_topic(topic.name, 1), row.partition_index)
+                    commits.append((key, _value(row, now_ms)))
     return Positions(sorted(commits), tuple(gaps))
 
 

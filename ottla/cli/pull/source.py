@@ -20,8 +20,9 @@ from ottla.protocol.requests import codec
 from ottla.protocol.values import ZERO_UUID, TopicPartition
 from ottla.scan.cluster.listing import explain_refusal
 from ottla.wire import Unanswered
-from ottla.wire.cluster import DELETED, EARLIEST, LATEST, Cluster, Offsets, Topology
+from ottla.wire.cluster import EARLIEST, LATEST, Cluster, Offsets
 from ottla.wire.login import error_name
+from ottla.wire.topology import DELETED, Topology
 
 _MOST_NAMED: Final = 5
 _TOPIC_RESOURCE: Final = 2

@@ -29,9 +29,10 @@ from ottla.protocol.values import TopicPartition
 from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
 from ottla.wire import Unanswered
 from ottla.wire.brokers import Address
-from ottla.wire.cluster import GROUPS_AT_ONCE, READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader, chunks
+from ottla.wire.cluster import GROUPS_AT_ONCE, READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import PLAINTEXT, SecurityOptions, error_name
+from ottla.wire.topology import Topology, by_leader, chunks
 
 MOST_TRANSACTIONS: Final = 500
 MOST_PARTITIONS: Final = 2_000

@@ -55,7 +55,7 @@ def why(
 
     def run(cluster: "Cluster") -> int:
         found = explain(cluster, topic, partition)
-        show(found, output_for(format_name), bootstrap_server)
+        show(found, output_for(format_name), bootstrap_server, str(command_config or ""))
         return SOMETHING if found.held_back else NOTHING
 
     _ask(run, bootstrap_server, command_config, timeout_s)
@@ -90,7 +90,7 @@ def orphans(
 
     def run(cluster: "Cluster") -> int:
         found = search(cluster, topics, min_age_ms)
-        show(found, output_for(format_name), bootstrap_server)
+        show(found, output_for(format_name), bootstrap_server, str(command_config or ""))
         for gap in found.gaps:
             complain(gap)
         if found.orphans:

@@ -12,9 +12,10 @@ from ottla.cli.output import Output, table_of
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
 from ottla.wire import Unanswered
-from ottla.wire.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
+from ottla.wire.cluster import Cluster
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name
+from ottla.wire.topology import DELETED, PARTITIONS_AT_ONCE
 
 
 class Search(NamedTuple):
@@ -59,7 +60,7 @@ def _with_progress(cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[
         return cluster.open_transactions(places, bar.update)
 
 
-def show(found: Search, output: Output, bootstrap: str) -> None:
+def show(found: Search, output: Output, bootstrap: str, properties: str) -> None:
     """Print the answer in a sentence, the orphans, and the commands that abort each."""
     output.line("answer", _answer(found))
     if found.orphans:
@@ -67,7 +68,7 @@ def show(found: Search, output: Output, bootstrap: str) -> None:
         commands = [
             (each.topic, each.partition, each.start_offset, remedy.advice, remedy.command)
             for each, verdict in found.orphans
-            for remedy in remedies(each, verdict, bootstrap, found.now_ms)
+            for remedy in remedies(each, verdict, bootstrap, found.now_ms, properties)
         ]
         output.table("remedies", ("topic", "partition", "start_offset", "advice", "command"), commands)
     if found.unknown:

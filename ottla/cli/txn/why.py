@@ -48,14 +48,14 @@ def _read_partition(cluster: Cluster, address: Address, topic: str, partition: i
     return (after, max(after, end), rows, now_ms), after == stable and not ended
 
 
-def show(found: Explanation, output: Output, bootstrap: str) -> None:
+def show(found: Explanation, output: Output, bootstrap: str, properties: str) -> None:
     """Print the answer, the figures, the transactions, and the remedies for the pinning and the forgotten ones."""
     output.line("answer", answer(found))
     names = ("topic", "partition", "leader", "last_stable_offset", "high_watermark", "held_back")
     output.table("partition", names, [[getattr(found, name) for name in names]])
     if found.transactions:
         output.table("open transactions", *table_of(_rows(found)))
-        output.table("remedies", ("start_offset", "advice", "command"), remedy_rows(found, bootstrap))
+        output.table("remedies", ("start_offset", "advice", "command"), remedy_rows(found, bootstrap, properties))
     output.close()
 
 

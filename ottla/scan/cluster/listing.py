@@ -15,8 +15,9 @@ from ottla.scan.cluster.offset_window import OffsetWindow
 from ottla.scan.listing import COORDINATORS, MOST_TOPICS_NAMED, PartitionLog, UnreadableDirectory, matches
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
-from ottla.wire.cluster import DELETED, EARLIEST, LATEST, READ_COMMITTED, Cluster, Topology
+from ottla.wire.cluster import EARLIEST, LATEST, READ_COMMITTED, Cluster
 from ottla.wire.login import error_name
+from ottla.wire.topology import DELETED, Topology
 
 _NO_SUCH_TIME: Final = -1
 _HIDDEN: Final = DELETED | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}

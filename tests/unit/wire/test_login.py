@@ -5,6 +5,7 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
+from ottla.wire import login
 from ottla.wire.login import LoginRefused, log_in
 
 PLAIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
@@ -33,6 +34,17 @@ def test_the_lifetime_of_a_session_is_that_of_the_answer(sent_ms, expected_ms):
     peer = Peer(session_lifetime_ms=sent_ms)
     assert log_in(peer.send, PLAIN | USER) == expected_ms
     assert peer.asked == [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
+
+
+def test_a_login_that_the_network_can_read_is_a_line_once_a_process(caplog):
+    login._warn_of_readable_login.cache_clear()
+    encrypted = PLAIN | USER | {"security_protocol": "SASL_SSL"}
+    for options in (encrypted, PLAIN | USER, PLAIN | USER):
+        log_in(Peer().send, options)
+    (line,) = caplog.messages
+    assert line == (
+        "ottla: SASL_PLAINTEXT does not encrypt: the network sees the password (PLAIN) and all records; use SASL_SSL"
+    )
 
 
 def test_a_mechanism_that_the_broker_lacks_is_named_with_those_that_it_has():

@@ -12,7 +12,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.wire import brokers
 from ottla.wire import cluster as asked
-from ottla.wire.cluster import PARTITIONS_AT_ONCE
+from ottla.wire.topology import PARTITIONS_AT_ONCE
 from tests.timeout import EVENT_TIMEOUT_S
 from tests.unit.cli.txn.world import LEDGER, STATES, Partition, World, now_ms
 
@@ -220,6 +220,44 @@ def test_a_coordinator_that_unloads_meanwhile_is_queried_again(world):
     forget_nothing(world, 0)
     world.then(ApiKey.DESCRIBE_TRANSACTIONS, lambda: world.unloaded.add(1))
     world.then(ApiKey.LIST_TRANSACTIONS, lambda: world.then(ApiKey.DESCRIBE_TRANSACTIONS, world.unloaded.clear))
+    run_json("orphans", code=0)
+
+
+def test_a_coordinator_that_unloads_and_loads_again_is_queried_again_if_the_first_broker_learns_of_neither(world):
+    world.brokers[2] = ("two", 9092)
+    world.partitions[STATES].leader = 2
+    hold(world, 10)
+    world.know("order-0", 0, LEDGER, broker=2)
+    world.stop_learning(1)
+
+    def load():
+        world.unloaded.clear()
+        world.partitions[STATES].leader_epoch += 2
+
+    world.then(ApiKey.LIST_TRANSACTIONS, lambda: (world.unloaded.add(2), world.then(ApiKey.LIST_TRANSACTIONS, load)))
+    run_json("orphans", code=0)
+
+
+def test_the_previous_transaction_of_the_id_at_a_former_coordinator_decides_nothing(world):
+    world.brokers[2] = ("two", 9092)
+    hold(world, 10)
+    world.know("order-0", 0, state="CompleteCommit")
+    world.former[1, "order-0"] = world.known["order-0"]
+    world.stop_learning(1)
+    world.partitions[STATES].leader, world.partitions[STATES].leader_epoch = 2, 1
+    world.know("order-0", 0, LEDGER, broker=2)
+    run_json("orphans", code=0)
+    (row,) = run_json("why", "ledger", "0", code=1)["open transactions"]
+    assert (row["standing"], row["coordinator"]) == ("in time", 2)
+
+
+def test_a_transaction_that_ended_at_the_new_leader_is_no_orphan_for_the_former_one(world):
+    world.brokers[2] = ("two", 9092)
+    hold(world, 10)
+    world.stop_learning(1)
+    world.partitions[STATES].leader, world.partitions[STATES].leader_epoch = 2, 1
+    world.partitions[LEDGER] = Partition(leader=2, leader_epoch=1, stable=12, end=12, producers=[producer(0, -1)])
+    world.know("order-0", 0, broker=2, state="CompleteCommit")
     run_json("orphans", code=0)
 
 

@@ -1,5 +1,6 @@
 """A cluster in a few dictionaries, in place of the connections of `ottla txn`."""
 
+import copy
 import time
 from types import SimpleNamespace
 
@@ -26,6 +27,8 @@ class World:
         self.partitions = {LEDGER: Partition(), STATES: Partition()}
         self.topic_errors = {}
         self.known = {}
+        self.former = {}  # {(broker, id): what a former coordinator that does not know its successor still has}
+        self.outdated = {}  # {broker: the partitions as it knows them, if it does not learn of changes}
         self.loading = set()
         self.unloaded = set()  # brokers that lead partitions of the coordinators' log and have not begun to load them
         self.requests = []
@@ -37,6 +40,13 @@ class World:
 
     def then(self, api, act):
         self._later.append((api, act))
+
+    def stop_learning(self, broker):
+        """The broker keeps its present leaders and producers."""
+        self.outdated[broker] = copy.deepcopy(self.partitions)
+
+    def known_to(self, broker):
+        return self.outdated.get(broker, self.partitions)
 
     def know(self, transactional_id, producer_id, *places, broker=1, state="Ongoing", epoch=0, age_ms=0):
         self.known[transactional_id] = SimpleNamespace(
@@ -75,7 +85,8 @@ class World:
     def _metadata(self, broker, message):
         asked = None if message.topics is None else {topic.name for topic in message.topics}
         assert message.allow_auto_topic_creation is False
-        present = dict.fromkeys(name for name, _ in self.partitions)
+        partitions = self.known_to(broker)
+        present = dict.fromkeys(name for name, _ in partitions)
         names = [*present, *self.topic_errors] if asked is None else sorted(asked)
         topics = []
         for name in names:
@@ -83,7 +94,7 @@ class World:
                 SimpleNamespace(
                     partition_index=number, leader_id=each.leader, leader_epoch=each.leader_epoch, replica_nodes=[]
                 )
-                for (topic, number), each in self.partitions.items()
+                for (topic, number), each in partitions.items()
                 if topic == name
             ]
             absent = 0 if name in present else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -108,7 +119,7 @@ class World:
         )
 
     def _producers(self, broker, name, number):
-        partition = self.partitions.get((name, number))
+        partition = self.known_to(broker).get((name, number))
         if partition is None:
             return SimpleNamespace(partition_index=number, error_code=3, active_producers=[])
         error = partition.error or (0 if partition.leader == broker else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -143,7 +154,7 @@ class World:
         older_ms = getattr(message, "duration_filter", None) or -1
         rows = [
             each
-            for each in self.known.values()
+            for each in [*self.known.values(), *self.former.values()]
             if each.broker == broker
             and (not message.producer_id_filters or each.producer_id in message.producer_id_filters)
             and self.may("DESCRIBE", "id", each.transactional_id)
@@ -164,7 +175,7 @@ class World:
                 absent.error_code = ErrorCode.NOT_COORDINATOR
                 rows.append(absent)
             else:
-                rows.append(self.known.get(name, absent))
+                rows.append(self.former.get((broker, name)) or self.known.get(name, absent))
         return SimpleNamespace(transaction_states=rows)
 
     def _describe_acls(self, broker, message):
