@@ -1,0 +1,163 @@
+"""Producer ids of brokers that share a real ZooKeeper: kills, lost answers, outages, a wiped node."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from targets import Ottla
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.in_memory.wire import message
+from ottla.testkit.kit.wire import connect
+from tests.timeout import EVENT_TIMEOUT_S
+
+sys.path.insert(0, str(Path(__file__).parent / "zookeeper"))
+
+from server import CuttingProxy, ZooKeeper, lacks
+
+pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks() or "never")
+
+KILLS = int(os.environ.get("OTTLA_KILLS", "5"))
+KILLS_OF_ZOOKEEPER = max(1, KILLS // 10)
+CUTS = 0.05
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory):
+    started = ZooKeeper(tmp_path_factory.mktemp("zookeeper")).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def proxy(zookeeper):
+    made = CuttingProxy(zookeeper.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def brokers(tmp_path, proxy, request):
+    """Return a function that starts a broker with this name, id and root of the node."""
+    started = []
+
+    def start(name, root, node_id=1):
+        of_ids = {"producer.id.manager": "zookeeper", "zookeeper.connect": f"{proxy.address}/{root}"}
+        started.append(Ottla(tmp_path / name, of_ids | {"node.id": str(node_id)}).start())
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+def init(broker):
+    """Return the error and the producer id of an idempotent producer."""
+    with connect(broker.bootstrap, "test") as connection:
+        asked = message(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1_000)
+        answer = connection.send(asked, 4)
+    return ErrorCode(answer.error_code), answer.producer_id
+
+
+def init_when_ready(broker):
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
+    while True:
+        error, producer_id = init(broker)
+        if not error:
+            return producer_id
+        assert error is LOADING and time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def use_up(broker):
+    """Take all ids that the broker has."""
+    ids = []
+    with connect(broker.bootstrap, "test") as connection:
+        asked = message(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1_000)
+        while not (answer := connection.send(asked, 4)).error_code:
+            ids.append(answer.producer_id)
+    assert ErrorCode(answer.error_code) is LOADING
+    return ids
+
+
+def ottla_ids(*words):
+    command = [sys.executable, "-m", "ottla.cli.main", "ids", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("same_id", [False, True])
+def test_no_id_is_given_twice(zookeeper, proxy, brokers, same_id):
+    """Brokers are killed, ZooKeeper too, and answers are cut. Brokers of one id write the same bytes into the node."""
+    root = f"twice-{same_id}"
+    three = [brokers(f"broker-{place}", root, 1 if same_id else place) for place in (1, 2, 3)]
+    rng, ids = random.Random(1), []
+    proxy.cuts = CUTS
+    at_zookeeper = set(rng.sample(range(KILLS), KILLS_OF_ZOOKEEPER))
+    for number in range(KILLS):
+        ids += [init_when_ready(broker) for broker in three for _ in range(3)]
+        killed = rng.choice(three)
+        killed.kill()
+        if number in at_zookeeper:
+            zookeeper.kill()
+            zookeeper.start()
+        killed.start()
+    proxy.cuts = 0.0
+    ids += [init_when_ready(broker) for broker in three]
+    assert len(ids) == 9 * KILLS + 3 == len(set(ids))
+    shown = ottla_ids(f"{zookeeper.address}/{root}")
+    last = max(ids) // 1000 * 1000 + 999
+    assert shown.returncode == 0 and int(shown.stdout.split("below ")[1].split()[0]) > last
+
+
+def test_an_outage_stops_new_ids_alone_and_ends_by_itself(zookeeper, proxy, brokers):
+    broker = brokers("broker", "outage")
+    with connect(broker.bootstrap, "test") as connection:
+        found = message(ApiKey.FIND_COORDINATOR, 1, key="known", key_type=1)
+        known = message(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="known", transaction_timeout_ms=1_000)
+        connection.send(found, 1)
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
+        while (first := connection.send(known, 4)).error_code:
+            assert time.monotonic() < deadline
+        zookeeper.kill()
+        given = use_up(broker)
+        again = connection.send(known, 4)
+        assert (again.error_code, again.producer_id, again.producer_epoch) == (0, first.producer_id, 1)
+        zookeeper.start()
+        following = init_when_ready(broker)
+    assert following > max(given)
+    assert "gives producer ids again" in broker.log_tail()
+
+
+def test_a_wiped_zookeeper_is_refused_until_it_is_raised(tmp_path, zookeeper, proxy, brokers):
+    broker = brokers("broker", "wiped/ottla")
+    given = [init_when_ready(broker)]
+    zookeeper.stop()
+    shutil.rmtree(zookeeper.data_dir)
+    zookeeper.start()
+    other = brokers("other", "wiped/ottla", 2)
+    assert init_when_ready(other) == given[0] == 0  # it knows nothing of the first broker
+    given += use_up(broker)
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
+    while "it was wiped or restored" not in broker.log_tail():
+        assert init(broker)[0] is LOADING and time.monotonic() < deadline
+    known = max(given) + 1
+    assert f"ottla ids raise {proxy.address}/wiped/ottla {known}" in broker.log_tail()
+    raised = ottla_ids("raise", f"{zookeeper.address}/wiped/ottla", str(known))
+    assert (raised.returncode, raised.stdout) == (0, f"The next broker gets producer ids from {known} on.\n")
+    assert init_when_ready(broker) == known
+    lower = ottla_ids("raise", f"{zookeeper.address}/wiped/ottla", "5")
+    assert lower.returncode == 1 and lower.stderr.count("\n") == 1 and "never lowered" in lower.stderr
+
+
+def test_the_command_says_what_is_missing(zookeeper):
+    missing = ottla_ids(f"{zookeeper.address}/otla")
+    assert missing.returncode == 1 and missing.stdout == ""
+    assert "there is no block at /otla/latest_producer_id_block" in missing.stderr and "zookeeper" in missing.stderr
+    assert ottla_ids("zk:port/ottla").returncode == ottla_ids("raise", zookeeper.address, "x").returncode == 2

@@ -1,0 +1,119 @@
+"""A real ZooKeeper, and a proxy in front of it that cuts connections before the answer."""
+
+import contextlib
+import os
+import random
+import shutil
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+from targets import Broker, free_port
+
+POM = Path(__file__).parent / "pom.xml"
+DEBIANS = Path("/usr/share/zookeeper/bin/zkServer.sh")
+VERSION = "3.9.4"
+
+
+def lacks():
+    """Return why no ZooKeeper can run here, or an empty string."""
+    if shutil.which("java") is None:
+        return "no java on the path"
+    return "" if DEBIANS.exists() or shutil.which("mvn") else "neither Debian's zookeeper nor mvn"
+
+
+def jars():
+    """Return the folder with the jars of ZooKeeper, which Maven fetches on first use."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+    folder, fetched = cache / f"zookeeper-{VERSION}", cache / f"zookeeper-{VERSION}.{os.getpid()}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
+        subprocess.run(command, check=True, capture_output=True, timeout=900)
+        if folder.exists():  # another process was faster
+            shutil.rmtree(fetched)
+        else:
+            fetched.rename(folder)
+    return folder
+
+
+class ZooKeeper(Broker):
+    """One server, from Debian's package or from the jars. `address` is `host:port`."""
+
+    name = "ZooKeeper"
+    start_timeout_s = 300.0
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.data_dir = directory / "data"
+        self.config = directory / "zoo.cfg"
+        settings = {
+            "tickTime": 500,
+            "dataDir": self.data_dir,
+            "clientPort": self.port,
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "ruok",
+        }
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def command(self):
+        if DEBIANS.exists():
+            return [str(DEBIANS), "start-foreground", str(self.config)]
+        flags = ["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return ["java", *flags, "-cp", f"{jars()}/*", main, str(self.config)]
+
+    def is_ready(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+                connection.sendall(b"ruok")
+                return connection.recv(4) == b"imok"
+        except OSError:
+            return False
+
+
+class CuttingProxy:
+    """Forwards connections to a port, and ends the share `cuts` of the requests after it has forwarded them."""
+
+    def __init__(self, port, seed=1):
+        self._to = port
+        self._random = random.Random(seed)
+        self.cuts = 0.0
+        self.count = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._server.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._to), timeout=10)
+            except OSError:
+                client.close()
+                continue
+            server.settimeout(None)
+            threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
+            threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
+
+    def _forward(self, source, target, are_requests):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+                if are_requests and self._random.random() < self.cuts:
+                    self.count += 1
+                    break
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
