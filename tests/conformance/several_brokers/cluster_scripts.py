@@ -1,4 +1,4 @@
-"""The shape of a cluster: its brokers in every answer, topics and partitions with replicas, requests about one broker."""
+"""The shape of a cluster: its brokers, topics and partitions with replicas, requests about one broker."""
 
 from ottla.protocol.api_keys import ApiKey as K
 from tests.conformance.several_brokers.steps import (
@@ -55,7 +55,9 @@ def _brokers():
             *(_describe_cluster(at, version) for version in versions_of(K.DESCRIBE_CLUSTER) for at in running),
         ]
 
-    yield Script("the brokers of a cluster", [create([1, 2, 3], [2]), *look(*BROKERS), stop(2), *look(1, 3), start(2), *look(2)])
+    yield Script(
+        "the brokers of a cluster", [create([1, 2, 3], [2]), *look(*BROKERS), stop(2), *look(1, 3), start(2), *look(2)]
+    )
     yield Script("DescribeCluster: endpoints", [_describe_cluster(1, 1, kind) for kind in (0, 1, 2, 3)])
 
 
@@ -86,7 +88,10 @@ def _topics():
         "a partition below zero": (-1, -1, _assigned([[1]], -1)),
     }
     for name, (partitions, factor, assigned) in odd.items():
-        yield Script(f"CreateTopics: {name}", [create_topic(LEDGER, partitions, factor, assigned, version=version) for version in (2, 5, 7)])
+        yield Script(
+            f"CreateTopics: {name}",
+            [create_topic(LEDGER, partitions, factor, assigned, version=version) for version in (2, 5, 7)],
+        )
     with_stopped = [
         create_topic("~three", 1, 3),
         create_topic("~two", 1, 2),
@@ -95,7 +100,10 @@ def _topics():
         create([2, 1], topic="~first"),
         describe(1, "~some", "~only", "~first"),
     ]
-    yield Script("CreateTopics while a broker is stopped", [stop(2), *with_stopped, start(2), describe(1, "~some", "~only", "~first")])
+    yield Script(
+        "CreateTopics while a broker is stopped",
+        [stop(2), *with_stopped, start(2), describe(1, "~some", "~only", "~first")],
+    )
 
 
 def _grow(count, *places, at=1, version=3, topic=LEDGER, validate_only=False):
@@ -120,7 +128,11 @@ def _partitions():
         "different numbers of replicas": (4, [1, 2], [3]),
     }
     for name, (count, *places) in refused.items():
-        asked = [_grow(count, *places, at=at, version=version) for version in versions_of(K.CREATE_PARTITIONS) for at in (1, 2)]
+        asked = [
+            _grow(count, *places, at=at, version=version)
+            for version in versions_of(K.CREATE_PARTITIONS)
+            for at in (1, 2)
+        ]
         yield Script(f"CreatePartitions: {name}", [create([1, 2], [2, 3]), *asked, describe(1)])
     grown = [
         _grow(3, [3, 1], validate_only=True),
@@ -133,7 +145,9 @@ def _partitions():
     ]
     yield Script("CreatePartitions: as they should be", [create([1, 2], [2, 3]), *grown])
     stopped = [_grow(3, [2, 1]), _grow(4, [1, 2]), _grow(5, [2, 3]), describe(1)]
-    yield Script("CreatePartitions while a broker is stopped", [create([1, 2], [2, 3]), stop(2), *stopped, start(2), describe(1)])
+    yield Script(
+        "CreatePartitions while a broker is stopped", [create([1, 2], [2, 3]), stop(2), *stopped, start(2), describe(1)]
+    )
     yield Script("CreatePartitions: an unknown topic", [_grow(3, [1, 2], topic="~none", at=at) for at in BROKERS])
 
 

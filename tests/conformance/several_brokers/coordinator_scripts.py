@@ -61,7 +61,11 @@ TXN_APIS = {
     K.LIST_TRANSACTIONS: list_transactions,
 }
 MEMBER = [join(1), sync(1)]
-OPEN = [init(1), add(1), produce(1, 9, txn=TXN, producer_id="$P0", producer_epoch=0, base_sequence=0, transactional=True)]
+OPEN = [
+    init(1),
+    add(1),
+    produce(1, 9, txn=TXN, producer_id="$P0", producer_epoch=0, base_sequence=0, transactional=True),
+]
 LOOK = [step(at) for step in (describe_transactions, list_transactions) for at in BROKERS]
 
 
@@ -80,7 +84,9 @@ def _find():
 
 
 def _groups():
-    yield Script("JoinGroup", [EVERYWHERE, *(join(at, version) for version in versions_of(K.JOIN_GROUP) for at in OTHERS)])
+    yield Script(
+        "JoinGroup", [EVERYWHERE, *(join(at, version) for version in versions_of(K.JOIN_GROUP) for at in OTHERS)]
+    )
     for api, step in GROUP_APIS.items():
         asked = [step(at, version) for version in versions_of(api) for at in OTHERS]
         yield Script(f"{api.title}", [EVERYWHERE, BY_ID, *MEMBER, *asked, heartbeat(1)])
@@ -104,21 +110,51 @@ def _moved_groups():
     commit = offset_commit(1, member="$M0", generation=1)
     yield Script(
         "a classic group moves",
-        [EVERYWHERE, *MEMBER, commit, move(OFFSETS, 2), *look, *(join(at, 5, "$M0") for at in BROKERS)]
-        + [sync(2, generation=2), heartbeat(2, generation=2), move(OFFSETS, 1), *look, heartbeat(1, generation=2)]
-        + [leave(2), leave(1), *(step(1) for step in (describe_groups, delete_groups, describe_groups))],
+        [
+            EVERYWHERE,
+            *MEMBER,
+            commit,
+            move(OFFSETS, 2),
+            *look,
+            *(join(at, 5, "$M0") for at in BROKERS),
+            sync(2, generation=2),
+            heartbeat(2, generation=2),
+            move(OFFSETS, 1),
+            *look,
+            heartbeat(1, generation=2),
+            leave(2),
+            leave(1),
+            *(step(1) for step in (describe_groups, delete_groups, describe_groups)),
+        ],
     )
     beat = consumer_heartbeat
     known = [beat(at, 0, "$M0", 1, subscribed=False) for at in BROKERS]
     views = [step(at) for step in (describe_consumer_groups, list_groups) for at in BROKERS]
     yield Script(
         "a consumer group moves",
-        [EVERYWHERE, beat(1), *known, *views, move(OFFSETS, 2), *known, *views, move(OFFSETS, 3), *known]
-        + [*(beat(at, 0, "$M0", -1, subscribed=False) for at in BROKERS), *views, *map(delete_groups, BROKERS)],
+        [
+            EVERYWHERE,
+            beat(1),
+            *known,
+            *views,
+            move(OFFSETS, 2),
+            *known,
+            *views,
+            move(OFFSETS, 3),
+            *known,
+            *(beat(at, 0, "$M0", -1, subscribed=False) for at in BROKERS),
+            *views,
+            *map(delete_groups, BROKERS),
+        ],
     )
     yield Script(
         "offsets without members move",
-        [EVERYWHERE, offset_commit(1), move(OFFSETS, 3), *(step(at) for step in (offset_fetch, offset_commit, offset_delete, offset_fetch) for at in BROKERS)],
+        [
+            EVERYWHERE,
+            offset_commit(1),
+            move(OFFSETS, 3),
+            *(step(at) for step in (offset_fetch, offset_commit, offset_delete, offset_fetch) for at in BROKERS),
+        ],
     )
 
 
@@ -131,35 +167,75 @@ def _transactions():
     yield Script("DescribeTransactions", [EVERYWHERE, *OPEN, *LOOK])
     batch = {"txn": TXN, "producer_id": "$P0", "producer_epoch": 0, "base_sequence": 0, "transactional": True}
     asked = [produce(at, version, **batch) for version in (9, 10, 11, 12) for at in (3, 2)]
-    yield Script("transactional Produce", [create([1, 2]), init(1), add(1), *asked, *(end(at) for at in (2, 3, 1)), fetch(1)])
+    yield Script(
+        "transactional Produce", [create([1, 2]), init(1), add(1), *asked, *(end(at) for at in (2, 3, 1)), fetch(1)]
+    )
 
 
 def _moved_transactions():
     for committed in (True, False):
         name = "commit" if committed else "abort"
         ends = [end(at, version, committed) for version in (3, 4) for at in (1, 2, 3)]
-        yield Script(f"a coordinator moves before {name}", [EVERYWHERE, *OPEN, move(STATES, 3), *LOOK, *ends, *LOOK, fetch(1)])
-        yield Script(f"coordinator and leader move before {name}", [EVERYWHERE, *OPEN, move(STATES, 3), move(LEDGER, 2), *ends, *LOOK, *(fetch(at, 11) for at in BROKERS)])
+        yield Script(
+            f"a coordinator moves before {name}", [EVERYWHERE, *OPEN, move(STATES, 3), *LOOK, *ends, *LOOK, fetch(1)]
+        )
+        yield Script(
+            f"coordinator and leader move before {name}",
+            [EVERYWHERE, *OPEN, move(STATES, 3), move(LEDGER, 2), *ends, *LOOK, *(fetch(at, 11) for at in BROKERS)],
+        )
         yield Script(
             f"a group moves before {name}",
-            [EVERYWHERE, init(1), add_offsets(1), txn_offset_commit(1), move(OFFSETS, 2)]
-            + [*(offset_fetch(at, 7, stable) for stable in (False, True) for at in BROKERS)]
-            + [*map(txn_offset_commit, BROKERS), *(end(at, 3, committed) for at in (2, 3, 1)), init(1), *map(offset_fetch, BROKERS)],
+            [
+                EVERYWHERE,
+                init(1),
+                add_offsets(1),
+                txn_offset_commit(1),
+                move(OFFSETS, 2),
+                *(offset_fetch(at, 7, stable) for stable in (False, True) for at in BROKERS),
+                *map(txn_offset_commit, BROKERS),
+                *(end(at, 3, committed) for at in (2, 3, 1)),
+                init(1),
+                *map(offset_fetch, BROKERS),
+            ],
         )
     markers = [init(3, 4), describe_transactions(3)]
-    yield Script("a new instance at the next coordinator", [EVERYWHERE, *OPEN, move(STATES, 3), *(init(at) for at in BROKERS), *markers, end(3), end(3, epoch=2), *LOOK])
+    yield Script(
+        "a new instance at the next coordinator",
+        [EVERYWHERE, *OPEN, move(STATES, 3), *(init(at) for at in BROKERS), *markers, end(3), end(3, epoch=2), *LOOK],
+    )
     second = {"txn": TXN, "producer_id": "$P0", "producer_epoch": 0, "base_sequence": 1, "transactional": True}
-    yield Script("a transaction goes on at the next leader", [EVERYWHERE, *OPEN, move(LEDGER, 2), *(produce(at, 9, **second) for at in BROKERS), *(produce(at, 12, **second | {"base_sequence": 2}) for at in BROKERS), end(1), init(1), *(fetch(at, 11, isolation=1) for at in BROKERS)])
+    yield Script(
+        "a transaction goes on at the next leader",
+        [
+            EVERYWHERE,
+            *OPEN,
+            move(LEDGER, 2),
+            *(produce(at, 9, **second) for at in BROKERS),
+            *(produce(at, 12, **second | {"base_sequence": 2}) for at in BROKERS),
+            end(1),
+            init(1),
+            *(fetch(at, 11, isolation=1) for at in BROKERS),
+        ],
+    )
 
 
 def _stops():
     asked = [find(at, version, key_type) for version in (1, 3, 4, 6) for key_type in (0, 1) for at in (2, 3)]
     yield Script(
         "a coordinator stops",
-        [EVERYWHERE, *OPEN, *MEMBER, offset_commit(1, member="$M0", generation=1), find(2, 3), stop(1), *asked]
-        + [*(step(at) for step in (describe_transactions, offset_fetch, heartbeat, describe_groups) for at in (2, 3))]
-        + [*(end(at) for at in (3, 2)), describe_transactions(2), describe(2, OFFSETS, STATES), start(1), *asked]
-        + [*(step(at) for step in (describe_transactions, offset_fetch) for at in BROKERS), describe(1, OFFSETS, STATES)],
+        [
+            EVERYWHERE,
+            *OPEN,
+            *MEMBER,
+            offset_commit(1, member="$M0", generation=1),
+            find(2, 3),
+            stop(1),
+            *asked,
+            *(step(at) for step in (describe_transactions, offset_fetch, heartbeat, describe_groups) for at in (2, 3)),
+            *(end(at) for at in (3, 2)),
+            describe_transactions(2),
+            start(1),
+            *asked,
+            *(step(at) for step in (describe_transactions, offset_fetch) for at in BROKERS),
+        ],
     )
-
-

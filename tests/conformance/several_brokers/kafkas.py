@@ -32,7 +32,7 @@ class Kafkas:
         port = free_port(span=4)
         self._ports = {node_id: port + node_id for node_id in IDS}
         self._voter = f"{CONTROLLER}@127.0.0.1:{port}"
-        self._controller = self._node(root, CONTROLLER, "controller", f"CONTROLLER://127.0.0.1:{port}", {})
+        self._controller = self._node(root, CONTROLLER, "controller", f"CONTROLLER://127.0.0.1:{port}", OPTIONS)
         self._brokers = {
             node_id: self._node(
                 root,
@@ -56,6 +56,9 @@ class Kafkas:
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": folder / "data",
+            # A slow machine is no reason to take a broker for stopped.
+            "broker.session.timeout.ms": 120_000,
+            "replica.lag.time.max.ms": 120_000,
         }
         bootstrap = listeners.rpartition("//")[2]
         node = ApacheKafkaFromFile(folder, properties | more, bootstrap)
@@ -169,7 +172,13 @@ class Kafkas:
     def _know(self, node_id):
         reply = self._metadata(node_id)
         places = sorted(
-            (topic.name, row.partition_index, row.leader_id, row.leader_epoch, *map(tuple, (row.replica_nodes, row.isr_nodes)))
+            (
+                topic.name,
+                row.partition_index,
+                row.leader_id,
+                row.leader_epoch,
+                *map(tuple, (row.replica_nodes, row.isr_nodes)),
+            )
             for topic in reply.topics
             for row in topic.partitions
         )

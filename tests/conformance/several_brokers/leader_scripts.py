@@ -74,16 +74,17 @@ def _moved():
             steps += [move(LEDGER, to), produce(to)]
         steps += [describe(at) for at in BROKERS]
         steps += [
-            fetch(at, version, epoch, last_epoch=-1)
-            for version in FROM_FOLLOWERS
-            for epoch in EPOCHS
-            for at in BROKERS
+            fetch(at, version, epoch, last_epoch=-1) for version in FROM_FOLLOWERS for epoch in EPOCHS for at in BROKERS
         ]
         steps += [fetch(at, 12, epoch=-1, offset=1, last_epoch=last) for last in EPOCHS for at in BROKERS]
         for make, versions in WITH_EPOCH.items():
             steps += [make(at, version, epoch) for version in versions for epoch in EPOCHS for at in BROKERS]
         steps += [epoch_end(at, 4, asked=asked) for asked in (0, 1, 2, 3, 9) for at in BROKERS]
         yield Script(name, steps)
+    last = [fetch(at, 12, offset=offset, last_epoch=epoch) for offset in range(4) for epoch in EPOCHS for at in BROKERS]
+    yield Script(
+        "Fetch: the epoch of the last record", [PAIR, produce(LEADER, count=2), move(LEDGER, 2), produce(2), *last]
+    )
     others = [
         *(step(at) for step in (delete_records, describe_producers) for at in BROKERS),
         *(write_markers(at, version) for version in (1, 2) for at in BROKERS),
@@ -139,8 +140,20 @@ def _no_leader():
     yield Script("the only replica stops", [create([2]), produce(2), stop(2), *asked, start(2), *back])
     yield Script(
         "the last replica in sync stops",
-        [create([1, 2]), produce(1), stop(1), produce(2), stop(2), *(describe(3, version=9), fetch(3)), start(1)]
-        + [describe(1), produce(1), fetch(1), list_offsets(1), start(2), *back, *map(describe, BROKERS)],
+        [
+            create([1, 2]),
+            produce(1),
+            stop(1),
+            produce(2),
+            stop(2),
+            *(describe(3, version=9), fetch(3)),
+            start(1),
+            describe(1),
+            produce(1),
+            fetch(1),
+            list_offsets(1),
+            start(2),
+            *back,
+            *map(describe, BROKERS),
+        ],
     )
-
-

@@ -1,4 +1,6 @@
-"""Asks three Apache Kafkas and stores their answers: `python -m tests.conformance.several_brokers.record [--new] [NAME ...]`.
+"""Asks three Apache Kafkas and stores their answers.
+
+    python -m tests.conformance.several_brokers.record [--new] [NAME ...]
 
 With --new only the scripts are played whose answers are not stored; with names those. Needs Java and Maven.
 """

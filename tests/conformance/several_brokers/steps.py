@@ -78,9 +78,7 @@ def produce(at, version=9, acks=-1, topic=LEDGER, partition=0, txn=None, **recor
     row = {"name": topic, "partition_data": rows}
     if version >= 13:
         row = {"topic_id": "$T0", "partition_data": rows}
-    return ask(
-        at, ApiKey.PRODUCE, version, transactional_id=txn, acks=acks, timeout_ms=5_000, topic_data=[row]
-    )
+    return ask(at, ApiKey.PRODUCE, version, transactional_id=txn, acks=acks, timeout_ms=5_000, topic_data=[row])
 
 
 def fetch(at, version=11, epoch=-1, offset=0, topic=LEDGER, isolation=0, last_epoch=-1):
@@ -89,7 +87,14 @@ def fetch(at, version=11, epoch=-1, offset=0, topic=LEDGER, isolation=0, last_ep
     topics = [{"topic": topic, "partitions": [row]}]
     limits = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1_000_000, "session_id": 0, "session_epoch": -1}
     return ask(
-        at, ApiKey.FETCH, version, **limits, isolation_level=isolation, forgotten_topics_data=[], rack_id="", topics=topics
+        at,
+        ApiKey.FETCH,
+        version,
+        **limits,
+        isolation_level=isolation,
+        forgotten_topics_data=[],
+        rack_id="",
+        topics=topics,
     )
 
 
@@ -154,7 +159,9 @@ def end(at, version=3, committed=True, epoch=0):
 
 
 def offset_rows(**more):
-    return [{"name": LEDGER, "partitions": [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""} | more]}]
+    return [
+        {"name": LEDGER, "partitions": [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""} | more]}
+    ]
 
 
 def txn_offset_commit(at, version=2, epoch=0):
@@ -164,7 +171,11 @@ def txn_offset_commit(at, version=2, epoch=0):
 
 def _topic_rows(version, rows):
     """Return rows that name their topic by its id from this version on."""
-    return [{name: value for name, value in row.items() if name != "name"} | {"topic_id": "$T0"} for row in rows] if version >= 10 else rows
+    return (
+        [{name: value for name, value in row.items() if name != "name"} | {"topic_id": "$T0"} for row in rows]
+        if version >= 10
+        else rows
+    )
 
 
 def offset_commit(at, version=8, member="", generation=-1):
