@@ -20,15 +20,55 @@ _NO_ELR = (
 _ONE_LOG = "All replicas are one log: one that was stopped has what another leader has appended meanwhile."
 _SHARE = "There are no share groups, so each key of their type is refused with a text."
 _SINGLE = "The brokers are one process: settings of a single one would change all, and are refused."
+_ACKS_1 = "Nothing is copied, so records of acks=1 do not wait for the in-sync set before consumers see them."
+_ELIGIBLE = (
+    f"{_NO_ELR} Kafka lets a replica lead that left a set with fewer than `min.insync.replicas`; only the "
+    "last one may lead in Ottla."
+)
+_BOTH_IN_SYNC = {f"topics.0.partitions.{index}.isr_nodes": [2] for index in (0, 1)}
+_NOBODY_LEADS = {
+    f"topics.0.partitions.{index}.{name}": value
+    for index, epoch in ((0, 2), (1, 1))
+    for name, value in (("error_code", "LEADER_NOT_AVAILABLE"), ("leader_id", -1), ("leader_epoch", epoch))
+}
+_SECOND_LEADS = {f"topics.0.partitions.{index}.leader_id": 2 for index in (0, 1)}
+
+
+def _fetched(end, records, last_stable=None):
+    """Return the changes of a fetched partition."""
+    values = {"high_watermark": end, "last_stable_offset": last_stable, "records": records}
+    return {f"responses.0.partitions.0.{name}": value for name, value in values.items() if value is not None}
+
 
 KEPT = {
     "FindCoordinator: unusual keys and types": Kept(
-        _SHARE, {key: {"coordinators.0.error_message": "text"} for key in (12, 15, 18)}
+        _SHARE, {step: {"coordinators.0.error_message": "text"} for step in (12, 15, 18)}
     ),
     "IncrementalAlterConfigs of a broker": Kept(
         _SINGLE,
-        {key: {"responses.0.error_code": "INVALID_REQUEST", "responses.0.error_message": "text"} for key in (2, 5)},
+        {step: {"responses.0.error_code": "INVALID_REQUEST", "responses.0.error_message": "text"} for step in (2, 5)},
     ),
+    "the only replica stops": Kept(_NO_ELR, {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in range(5, 29)}),
+    "the last replica in sync stops": Kept(
+        f"{_NO_ELR} {_ONE_LOG}",
+        {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in (5, 8)}
+        | {10: _fetched(2, [[0, 0, 1, False], [1, 1, 1, False]], 2)},
+    ),
+    "both replicas stop, 1 must be in sync": Kept(_NO_ELR, dict.fromkeys((4, 6, 7), _BOTH_IN_SYNC)),
+    "both replicas stop, 2 must be in sync": Kept(
+        _ELIGIBLE,
+        {4: _BOTH_IN_SYNC}
+        | dict.fromkeys((6, 7), _BOTH_IN_SYNC | _NOBODY_LEADS)
+        | dict.fromkeys((9, 10, 11), _SECOND_LEADS),
+    ),
+    "acks of all need two in sync": Kept(
+        _ACKS_1,
+        {
+            35: {"topics.0.partitions.0.offset": 22},
+            36: _fetched(22, [[offset, 0, 1, False] for offset in range(22)], 22),
+        },
+    ),
+    "a transaction with too few in sync": Kept(_ACKS_1, {10: _fetched(2, [[0, 0, 1, False], [1, 0, 1, False]])}),
 }
 
 
