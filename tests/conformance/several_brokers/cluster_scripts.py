@@ -61,7 +61,7 @@ def _brokers():
     yield Script("DescribeCluster: endpoints", [_describe_cluster(1, 1, kind) for kind in (0, 1, 2, 3)])
 
 
-def _assigned(places, first=0):
+def _assign(places, first=0):
     return [{"partition_index": first + index, "broker_ids": ids} for index, ids in enumerate(places)]
 
 
@@ -70,22 +70,22 @@ def _topics():
     for name, places in ASSIGNMENTS.items():
         topics = [f"~v{version}" for version in versions]
         asked = [
-            create_topic(topic, -1, -1, _assigned(places), at=at, version=version)
+            create_topic(topic, -1, -1, _assign(places), at=at, version=version)
             for topic, version, at in zip(topics, versions, (1, 2, 3) * 9, strict=False)
         ]
-        tried = create_topic("~tried", -1, -1, _assigned(places), validate_only=True)
+        tried = create_topic("~tried", -1, -1, _assign(places), validate_only=True)
         yield Script(f"CreateTopics: {name}", [tried, *asked, describe(1, *topics, "~tried")])
     for name, (partitions, factor) in SIZES.items():
         asked = [create_topic(f"~v{version}", partitions, factor, at=2, version=version) for version in versions]
         tried = create_topic("~tried", partitions, factor, validate_only=True)
         yield Script(f"CreateTopics: {name}", [tried, *asked])
     odd = {
-        "partitions and assignments": (1, -1, _assigned([[1]])),
-        "a factor and assignments": (-1, 1, _assigned([[1]])),
-        "assignments from 1": (-1, -1, _assigned([[1]], 1)),
-        "assignments with a gap": (-1, -1, [*_assigned([[1]]), *_assigned([[1]], 2)]),
-        "a partition twice": (-1, -1, [*_assigned([[1]]), *_assigned([[2]])]),
-        "a partition below zero": (-1, -1, _assigned([[1]], -1)),
+        "partitions and assignments": (1, -1, _assign([[1]])),
+        "a factor and assignments": (-1, 1, _assign([[1]])),
+        "assignments from 1": (-1, -1, _assign([[1]], 1)),
+        "assignments with a gap": (-1, -1, [*_assign([[1]]), *_assign([[1]], 2)]),
+        "a partition twice": (-1, -1, [*_assign([[1]]), *_assign([[2]])]),
+        "a partition below zero": (-1, -1, _assign([[1]], -1)),
     }
     for name, (partitions, factor, assigned) in odd.items():
         yield Script(

@@ -60,7 +60,7 @@ TXN_APIS = {
     K.TXN_OFFSET_COMMIT: txn_offset_commit,
     K.LIST_TRANSACTIONS: list_transactions,
 }
-MEMBER = [join(1), sync(1)]
+MEMBER = [join(1, 3), sync(1)]
 OPEN = [
     init(1),
     add(1),

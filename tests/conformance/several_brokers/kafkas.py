@@ -56,8 +56,7 @@ class Kafkas:
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": folder / "data",
-            # A slow machine is no reason to take a broker for stopped.
-            "broker.session.timeout.ms": 120_000,
+            # A slow machine is no reason to take a replica out of the in-sync set.
             "replica.lag.time.max.ms": 120_000,
         }
         bootstrap = listeners.rpartition("//")[2]

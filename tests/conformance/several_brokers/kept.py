@@ -34,7 +34,7 @@ _NOBODY_LEADS = {
 _SECOND_LEADS = {f"topics.0.partitions.{index}.leader_id": 2 for index in (0, 1)}
 
 
-def _fetched(end, records, last_stable=None):
+def _change_fetch(end, records, last_stable=None):
     """Return the changes of a fetched partition."""
     values = {"high_watermark": end, "last_stable_offset": last_stable, "records": records}
     return {f"responses.0.partitions.0.{name}": value for name, value in values.items() if value is not None}
@@ -52,7 +52,7 @@ KEPT = {
     "the last replica in sync stops": Kept(
         f"{_NO_ELR} {_ONE_LOG}",
         {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in (5, 8)}
-        | {10: _fetched(2, [[0, 0, 1, False], [1, 1, 1, False]], 2)},
+        | {10: _change_fetch(2, [[0, 0, 1, False], [1, 1, 1, False]], 2)},
     ),
     "both replicas stop, 1 must be in sync": Kept(_NO_ELR, dict.fromkeys((4, 6, 7), _BOTH_IN_SYNC)),
     "both replicas stop, 2 must be in sync": Kept(
@@ -65,10 +65,10 @@ KEPT = {
         _ACKS_1,
         {
             35: {"topics.0.partitions.0.offset": 22},
-            36: _fetched(22, [[offset, 0, 1, False] for offset in range(22)], 22),
+            36: _change_fetch(22, [[offset, 0, 1, False] for offset in range(22)], 22),
         },
     ),
-    "a transaction with too few in sync": Kept(_ACKS_1, {10: _fetched(2, [[0, 0, 1, False], [1, 0, 1, False]])}),
+    "a transaction with too few in sync": Kept(_ACKS_1, {10: _change_fetch(2, [[0, 0, 1, False], [1, 0, 1, False]])}),
 }
 
 

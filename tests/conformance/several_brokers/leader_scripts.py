@@ -32,7 +32,7 @@ WITH_EPOCH = {list_offsets: range(4, 12), epoch_end: range(2, 5)}
 
 
 def scripts():
-    return [*_every_version(), *_moved(), *_hints(), *_no_leader()]
+    return [*_every_version(), *_leader_moves(), *_hints(), *_no_leader()]
 
 
 def _every_version():
@@ -67,7 +67,7 @@ def _every_version():
     yield Script("unknown topics and partitions", [PAIR, *unknown])
 
 
-def _moved():
+def _leader_moves():
     for name, moves in {"moved": [2], "moved and back": [2, 1], "moved three times": [2, 1, 2]}.items():
         steps = [PAIR, produce(LEADER)]
         for to in moves:

@@ -40,13 +40,15 @@ PLACES = ([1, 2, 3], [2, 3, 1], [3, 1, 2], [3, 2, 1])
 
 
 def scripts():
-    return [*_in_sync(), *_enough(), *_coordinators()]
+    return [*_in_sync(), *_epochs(), *_enough(), *_transaction_coordinator(), *_group_coordinator()]
+
+
+def look(*running):
+    """Describe the ledger at each broker that runs."""
+    return [describe(at) for at in running]
 
 
 def _in_sync():
-    def look(*running):
-        return [describe(at) for at in running]
-
     yield Script(
         "each broker stops and starts",
         [
@@ -87,6 +89,9 @@ def _in_sync():
             *look(*BROKERS),
         ],
     )
+
+
+def _epochs():
     epochs = [fetch(at, 11, epoch) for epoch in (-1, 0, 1, 2, 3) for at in BROKERS]
     yield Script(
         "epochs over a stop",
@@ -191,8 +196,8 @@ def _enough():
     )
 
 
-def _coordinators():
-    """One broker of three is left. `__transaction_state` needs two in sync, as by default."""
+def _transaction_coordinator():
+    """Scripts in which one broker of three is left. `__transaction_state` needs two in sync, as by default."""
     asked = [
         *(init(1, version, txn="~other") for version in versions_of(K.INIT_PRODUCER_ID)),
         *(init(1, version) for version in (3, 4)),
@@ -218,6 +223,9 @@ def _coordinators():
             init(1),
         ],
     )
+
+
+def _group_coordinator():
     rows = [
         *(offset_commit(1, version) for version in range(2, 10)),
         *(offset_commit(1, version, "$M0", 1) for version in (8, 9)),
@@ -242,7 +250,7 @@ def _coordinators():
             set_config(OFFSETS, min_insync_replicas=2, cleanup_policy="compact"),
             init(1),
             add_offsets(1),
-            join(1),
+            join(1, 3),
             sync(1),
             offset_commit(1, 8, "$M0", 1),
             stop(2),
@@ -274,7 +282,7 @@ def _coordinators():
         [
             create([1]),
             set_config(OFFSETS, min_insync_replicas=2, cleanup_policy="compact"),
-            join(1),
+            join(1, 3),
             stop(2),
             stop(3),
             sync(1),

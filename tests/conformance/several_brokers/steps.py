@@ -198,7 +198,7 @@ def offset_delete(at):
 
 def join(at, version=5, member=""):
     protocols = [{"name": "range", "metadata": "sub"}]
-    times = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
+    times = {"session_timeout_ms": 300_000, "rebalance_timeout_ms": 300_000}
     who = {"group_id": GROUP, "member_id": member, "protocol_type": "consumer"}
     return ask(at, ApiKey.JOIN_GROUP, version, **who, **times, protocols=protocols)
 
