@@ -13,7 +13,7 @@ CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 IDS, CONTROLLER = (1, 2, 3), 100
 READY_S, ANSWER_S, POLL_S = 120, 15, 0.05
 # Brokers know the leaders from the metadata a moment before their coordinators and replicas follow.
-FOLLOW_S, REPLICATE_S, ELECT_S = 0.3, 0.2, 2
+FOLLOW_S, REPLICATE_S, ELECT_S = 0.5, 0.2, 2
 NO_LEADER = -1
 OPTIONS = {
     "auto.create.topics.enable": "false",

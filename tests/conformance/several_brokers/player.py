@@ -17,7 +17,15 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.wire import message
-from tests.conformance.several_brokers.steps import BROKERS, OFFSETS, STATES, find, init
+from tests.conformance.several_brokers.steps import (
+    BROKERS,
+    OFFSETS,
+    STATES,
+    describe_groups,
+    describe_transactions,
+    find,
+    init,
+)
 
 CLOSED, NO_ANSWER = "closed", "no answer"
 DRAWN = {"producer_id": "$P", "member_id": "$M", "leader": "$M", "topic_id": "$T"}
@@ -52,7 +60,18 @@ class Player:
             self._cluster.move(self._render(step["topic"]), 0, step["to"])
         else:
             getattr(self._cluster, step["do"])(step["id"])
+        self.wait_for_coordinators()
         return None
+
+    def wait_for_coordinators(self):
+        """Wait until the leaders of the coordinators' partitions coordinate: brokers know the leaders before that."""
+        running = min(self._cluster.running)
+        for key_type, look in enumerate((describe_groups, describe_transactions)):
+            found = self._ask(find(running, 2, key_type))
+            for _ in range(TRIES if found["error_code"] == "NONE" else 0):
+                if "NOT_COORDINATOR" not in list_errors(self._ask(look(found["node_id"]))):
+                    break
+                self._cluster.wait()
 
     def _ask(self, step):
         api = ApiKey[step["api"]]
@@ -172,6 +191,7 @@ def play(cluster, script):
         cluster.move(topic, 0, 1)
     cluster.hang_up()
     player = Player(cluster, script.name)
+    player.wait_for_coordinators()
     answers = []
     for number, step in enumerate(script.steps):
         try:
