@@ -210,7 +210,7 @@ def make_coordinators(cluster):
             if player.answer(find(1, 2, key_type))["error_code"] == "NONE":
                 break
             cluster.wait()
-    # The first producer id is 0, which stands for none in answers.
-    for node_id in BROKERS:
-        player.answer(init(node_id))
     cluster.settle()
+    player.wait_for_coordinators()
+    # The first producer id is 0, which stands for none in answers.
+    assert "NONE" in [player.answer(init(node_id))["error_code"] for node_id in BROKERS]
