@@ -50,7 +50,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(results=results)
 
 
-def _entries(broker: Broker, request: Request, kind: int, name: str) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
+def _entries(
+    broker: Broker, request: Request, kind: int, name: str
+) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
     refused = refuse_configs(broker, request, _NEEDS, kind, name)
     if refused is not None:
         return *refused, ()

@@ -7,6 +7,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.in_memory.wire import message
 from ottla.wire.connection import BlockingConnection
+from tests.conformance.several_brokers.steps import OFFSETS, STATES
 from tests.conformance.targets import ApacheKafkaFromFile, free_port, tool_output
 
 CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
@@ -123,11 +124,15 @@ class Kafkas:
         time.sleep(REPLICATE_S)
 
     def move(self, topic, index, to):
-        """Make a replica the preferred one, elect it, and give the replicas their former order."""
+        """Make a replica the preferred one, elect it, and give the replicas their former order.
+
+        The controller places internal topics as it likes: their replicas are in the order of their ids from now on.
+        """
         place = self._places(next(iter(self.running)))[topic, index]
-        if place.leader_id == to:
+        replicas = [*place.replica_nodes] if topic not in (OFFSETS, STATES) else sorted(place.replica_nodes)
+        if place.leader_id == to and [*place.replica_nodes] == replicas:
             return
-        partition, replicas = TopicPartition(topic, index), [*place.replica_nodes]
+        partition = TopicPartition(topic, index)
         admin = KafkaAdminClient(bootstrap_servers=[f"127.0.0.1:{self._ports[each]}" for each in self.running])
         try:
             admin.alter_partition_reassignments({partition: [to, *(each for each in replicas if each != to)]})
