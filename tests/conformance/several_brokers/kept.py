@@ -21,6 +21,11 @@ _ONE_LOG = "All replicas are one log: one that was stopped has what another lead
 _SHARE = "There are no share groups, so each key of their type is refused with a text."
 _SINGLE = "The brokers are one process: settings of a single one would change all, and are refused."
 _ACKS_1 = "Nothing is copied, so records of acks=1 do not wait for the in-sync set before consumers see them."
+_WAITS = (
+    "With too few replicas in sync, Kafka's group coordinator also lets requests that change nothing wait for the log, "
+    "until they time out after five seconds, and a member that leaves is refused. Ottla answers them from its state."
+)
+_JOINED = "Kafka answers the first member of a new group before the record of the group is refused."
 _ELIGIBLE = (
     f"{_NO_ELR} Kafka lets a replica lead that left a set with fewer than `min.insync.replicas`; only the "
     "last one may lead in Ottla."
@@ -32,6 +37,10 @@ _NOBODY_LEADS = {
     for name, value in (("error_code", "LEADER_NOT_AVAILABLE"), ("leader_id", -1), ("leader_epoch", epoch))
 }
 _SECOND_LEADS = {f"topics.0.partitions.{index}.leader_id": 2 for index in (0, 1)}
+
+_ANSWERED = {"error_code": "NONE"}
+_SUBSCRIBED = {"partition_index": 0, "error_code": "GROUP_SUBSCRIBED_TO_TOPIC"}
+_NOT_EMPTY = {"results.0.error_code": "NON_EMPTY_GROUP"}
 
 
 def _change_fetch(end, records, last_stable=None):
@@ -68,6 +77,19 @@ KEPT = {
             36: _change_fetch(22, [[offset, 0, 1, False] for offset in range(22)], 22),
         },
     ),
+    "too few in sync for groups": Kept(
+        f"{_WAITS} {_JOINED}",
+        {
+            **dict.fromkeys((*range(20, 25), 42), _ANSWERED),
+            28: _ANSWERED | {"topics": [{"name": "~ledger", "partitions": [_SUBSCRIBED]}]},
+            **dict.fromkeys((29, 30, 31), _NOT_EMPTY),
+            39: {
+                **{"error_code": "COORDINATOR_NOT_AVAILABLE", "generation_id": -1, "protocol_name": ""},
+                **{"leader": "", "member_id": "", "members": []},
+            },
+        },
+    ),
+    "a classic group waits for too few in sync": Kept(_WAITS, {6: {"error_code": "REBALANCE_IN_PROGRESS"}}),
     "a transaction with too few in sync": Kept(_ACKS_1, {10: _change_fetch(2, [[0, 0, 1, False], [1, 0, 1, False]])}),
 }
 
