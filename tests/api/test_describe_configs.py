@@ -34,7 +34,7 @@ def describe(broker, version, *resources, **more):
 def read_configs(broker, version, kind, name, *keys, **more):
     """Return {config: row}."""
     (row,) = describe(broker, version, resource(kind, name, *keys), **more)
-    assert (row.error_code, row.error_message, row.resource_type, row.resource_name) == (E.NONE, None, kind, name)
+    assert (row.error_code, row.error_message, row.resource_type, row.resource_name) == (E.NONE, "", kind, name)
     return {config.name: config for config in row.configs}
 
 

@@ -197,6 +197,33 @@ def test_before_version_9_there_is_no_leader_epoch():
     assert ledger.rows((0, {}), version=8)[0].error_code == E.NONE
 
 
+@pytest.mark.parametrize(
+    ("last", "offset", "error", "diverging"),
+    [
+        (-1, 1, E.NONE, None),
+        (0, 1, E.NONE, None),
+        (0, 2, E.NONE, (0, 1)),
+        (2, 1, E.NONE, (0, 1)),
+        (3, 2, E.NONE, None),
+        (3, 9, E.NONE, (3, 2)),
+        (4, 1, E.OFFSET_OUT_OF_RANGE, None),
+    ],
+)
+def test_a_client_with_another_log_gets_the_end_of_the_last_common_epoch_at_once(last, offset, error, diverging):
+    """The log has one record of epoch 0 and one of epoch 3."""
+    ledger = Ledger()
+    ledger.append()
+    ledger.partitions[0].lead(3)
+    ledger.append()
+    before_ms = ledger.broker.schedule.now_ms
+    waits = {"max_wait_ms": 1_000} if diverging else {}
+    (row,) = ledger.rows((0, {"last_fetched_epoch": last, "fetch_offset": offset}), **waits)
+    found = row.diverging_epoch and (row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
+    assert (row.error_code, found) == (error, diverging)
+    assert diverging is None or (row.high_watermark == 2 and not row.records)
+    assert ledger.broker.schedule.now_ms - before_ms < 1_000
+
+
 # --- a client that waits ----------------------------------------------------------------------------------------------
 
 

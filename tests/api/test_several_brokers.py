@@ -120,10 +120,16 @@ ASKED = {
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_only_the_leader_answers(cluster, asked):
+    """Without a replica, a broker knows no such partition when it gets a marker."""
+    replicas = [ids for _, ids in describe_places(cluster)]
     for node_id in BROKERS:
         broker = cluster.ask_broker(node_id)
         answers = [ASKED[asked](broker, index) for index in range(4)]
-        assert answers == [E.NONE if leader == node_id else NOT_LEADER for leader in LEADERS]
+        absent = UNKNOWN if asked == "WriteTxnMarkers" else NOT_LEADER
+        refused = [NOT_LEADER if node_id in ids else absent for ids in replicas]
+        assert answers == [
+            E.NONE if leader == node_id else error for leader, error in zip(LEADERS, refused, strict=True)
+        ]
         assert ASKED[asked](broker, 4) is UNKNOWN
 
 

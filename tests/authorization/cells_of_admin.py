@@ -125,7 +125,7 @@ def _configs():
             fields = {"resources": [asked], "include_synonyms": False}
             fields |= {"include_documentation": False} if version >= 3 else {}
             right = Right(Op.DESCRIBE_CONFIGS, resource_type, resource)
-            yield Cell(K.DESCRIBE_CONFIGS, version, fields, right, _read_configs, (E.NONE, None), refused, about=about)
+            yield Cell(K.DESCRIBE_CONFIGS, version, fields, right, _read_configs, (E.NONE, ""), refused, about=about)
         right = Right(Op.ALTER_CONFIGS, resource_type, resource)
         changed = {"name": config, "value": "50000"}
         for key, versions, change in (

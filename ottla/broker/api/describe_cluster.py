@@ -26,7 +26,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             request,
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if mismatch else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="Only brokers can be described: this is not a controller listener",
-            endpoint_type=request.body.endpoint_type,
+            endpoint_type=BROKERS,
         )
     endpoints = broker.endpoints_of(request.session.listener_name)
     return encode_reply(

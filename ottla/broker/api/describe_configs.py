@@ -63,16 +63,16 @@ def _entries(
         topic = broker.cluster.topics.get(name)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.", []
-        return ErrorCode.NONE, None, describe_topic(broker.config, topic.configs)
+        return ErrorCode.NONE, "", describe_topic(broker.config, topic.configs)
     if kind == BROKER_RESOURCE:
         if name not in ("", str(broker.cluster.node_id)):
             message = f"Unexpected broker id, expected {broker.cluster.node_id} or empty string, but received {name}"
             return ErrorCode.INVALID_REQUEST, message, []
-        return ErrorCode.NONE, None, describe_broker(broker.config) if name else describe_cluster(broker.config)
+        return ErrorCode.NONE, "", describe_broker(broker.config) if name else describe_cluster(broker.config)
     if kind == GROUP_RESOURCE:
         if not name:
             return ErrorCode.INVALID_REQUEST, "Group name must not be empty", []
-        return ErrorCode.NONE, None, describe_group(broker.config, broker.cluster.image.group_configs.get(name, {}))
+        return ErrorCode.NONE, "", describe_group(broker.config, broker.cluster.image.group_configs.get(name, {}))
     return ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs in Ottla", []
 
 

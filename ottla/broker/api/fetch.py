@@ -2,7 +2,7 @@
 
 Version notes: 4 isolation level, last stable offset and aborted list; 5 log start offset; 7 sessions (answered as "no
 session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack, and any replica answers (KIP-392); 12
-flexible. Topic ids (13) are not served.
+flexible, and the epoch of the last fetched record (KIP-595). Topic ids (13) are not served.
 
 A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark, a last stable
 offset or a log start offset moves, or when `max_wait_ms` has passed. An offset below the log start is out of range. An
@@ -35,12 +35,17 @@ from ottla.protocol.requests.fetch_wire import (
     encode_fetch_response,
     fetch_response_steps,
 )
+from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
 READ_COMMITTED = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 FULL_FETCH_EPOCHS = (-1, 0)
 FIRST_VERSION_FROM_FOLLOWERS = 11
+FIRST_VERSION_WITH_LAST_EPOCH = 12
+UNDEFINED = (UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
+_NOT_READ: Final = (READ_TOPIC.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Errors of partitions that Kafka does not try to read: their rows have an empty list of aborted transactions."""
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
 """The rows between two checks of the turn budget; a request with fewer rows continues although it is spent."""
@@ -67,6 +72,8 @@ class FetchPartitionStatus(NamedTuple):
     leader_epoch: int = -1
     """The epoch of the partition at the check."""
     requested_epoch: int = -1
+    diverging_epoch: tuple[int, int] | None = None
+    """The last epoch that the client and this log can share, and its end, if the client's log is another one."""
 
 
 FetchStatus = dict[str, dict[int, FetchPartitionStatus]]
@@ -130,17 +137,33 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
     index, offset = row.partition, row.fetch_offset  # type: ignore[attr-defined]
     max_bytes = row.partition_max_bytes  # type: ignore[attr-defined]
     partition = broker.cluster.partition(topic, index)
-    if partition is None and version >= FIRST_VERSION_FROM_FOLLOWERS:
-        partition = broker.cluster.replica(topic, index)
-    if partition is None:
-        return FetchPartitionStatus(offset, max_bytes, None, broker.cluster.absence(topic, index))
     requested = row.current_leader_epoch if version >= 9 else -1  # type: ignore[attr-defined]
-    error = leader_epoch_error(requested, partition.leader_epoch)
+    if partition is None:
+        partition = broker.cluster.replica(topic, index)
+        error = NO_ERROR if partition is None else leader_epoch_error(requested, partition.leader_epoch)
+        if partition is None or (version < FIRST_VERSION_FROM_FOLLOWERS and partition.offline is None):
+            return FetchPartitionStatus(offset, max_bytes, None, error or broker.cluster.absence(topic, index))
+    error, diverging = leader_epoch_error(requested, partition.leader_epoch), None
     if partition.offline is not None:
         error = ErrorCode.KAFKA_STORAGE_ERROR
-    elif not error and not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
-        error = ErrorCode.OFFSET_OUT_OF_RANGE
-    return FetchPartitionStatus(offset, max_bytes, partition, error, partition.leader_epoch, requested)
+    elif not error:
+        last_fetched = row.last_fetched_epoch if version >= FIRST_VERSION_WITH_LAST_EPOCH else -1  # type: ignore[attr-defined]
+        error, diverging = _check_offset(partition, offset, last_fetched)
+    return FetchPartitionStatus(offset, max_bytes, partition, error, partition.leader_epoch, requested, diverging)
+
+
+def _check_offset(
+    partition: Partition, offset: int, last_fetched_epoch: int
+) -> tuple[ErrorCode, tuple[int, int] | None]:
+    """Return the error of an offset, and the place from which on the client's log is another one (`readRecords`)."""
+    if last_fetched_epoch >= 0:
+        epoch, end_offset = end = partition.end_offset_for_epoch(last_fetched_epoch)
+        if end == UNDEFINED:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, None
+        if epoch < last_fetched_epoch or end_offset < offset:
+            return NO_ERROR, end
+    is_inside = partition.log.log_start_offset <= offset <= partition.log.log_end_offset
+    return NO_ERROR if is_inside else ErrorCode.OFFSET_OUT_OF_RANGE, None
 
 
 def _check_again(broker: Broker, version: int, row: FetchPartitionStatus, partition: Partition) -> ErrorCode:
@@ -176,6 +199,8 @@ async def _has_enough(
                 continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
             return True
         waits = True
+        if row.diverging_epoch is not None:
+            return True
         if row.partition.leader_epoch != row.leader_epoch:
             return True  # the leader has changed
         if row.offset < row.partition.log.log_start_offset:  # DeleteRecords or retention raised it
@@ -307,7 +332,10 @@ async def _read(
                 error = error or _check_again(broker, version, row, partition)
             if error or partition is None:
                 errors[error] = errors.get(error, 0) + 1
-                fetched.append(_error_row(index, error, () if partition is None else None))
+                fetched.append(_error_row(index, error, () if error in _NOT_READ else None))
+                continue
+            if row.diverging_epoch is not None:
+                fetched.append(_diverging_row(index, partition, row.diverging_epoch))
                 continue
             partition.fetch_requests += 1
             size_bytes = min(row.max_bytes, left)
@@ -360,6 +388,11 @@ def _count(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> None:
 
 def _error_row(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
     return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")
+
+
+def _diverging_row(index: int, partition: Partition, end: tuple[int, int]) -> FetchPartitionData:
+    offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
+    return FetchPartitionData(index, NO_ERROR, *offsets, None, b"", diverging_epoch=end)
 
 
 API: Final = Api(ApiKey.FETCH, 4, 12, handle, (READ_TOPIC, CLUSTER_ACTION))

@@ -17,6 +17,7 @@ from ottla.protocol.errors import ErrorCode
 FIRST_VERSION_WITH_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE: Final = 6
 SHARE: Final = 2
+NO_ERROR_MESSAGE: Final = "NONE"
 _PLACE: Final = ("node_id", "host", "port", "error_code", "error_message")
 _OF_TYPE: Final = {0: (CONSUMER_OFFSETS_TOPIC, DESCRIBE_GROUP), 1: (TRANSACTION_STATE_TOPIC, DESCRIBE_ID)}
 
@@ -63,7 +64,7 @@ def _place(broker: Broker, request: Request, topic: str, key: str) -> dict[str, 
     endpoint = coordinator.endpoints.get(request.session.listener_name)
     if endpoint is None:
         return _nowhere(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This listener is not advertised")
-    message = None if request.api_version < FIRST_VERSION_WITH_KEYS else ""
+    message = NO_ERROR_MESSAGE if request.api_version < FIRST_VERSION_WITH_KEYS else ""
     return dict(zip(_PLACE, (*endpoint[:3], ErrorCode.NONE, message), strict=True))
 
 

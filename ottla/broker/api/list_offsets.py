@@ -83,7 +83,7 @@ async def _find(
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     await broker.turns.yield_if_due()  # accessing a partition may open it
     partition = await broker.cluster.get_or_open(topic, row.partition_index)
-    if partition is None and from_follower:
+    if partition is None:
         partition = broker.cluster.replica(topic, row.partition_index)
     if partition is None:
         return Found(broker.cluster.absence(topic, row.partition_index))
@@ -93,6 +93,8 @@ async def _find(
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)
         if error:
             return Found(error)
+    if not from_follower and not broker.leads(partition):
+        return Found(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if row.timestamp < 0 and row.timestamp != MAX_TIMESTAMP:
         return _end(partition, row.timestamp, isolation)
     if row.timestamp == MAX_TIMESTAMP:

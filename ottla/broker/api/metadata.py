@@ -3,7 +3,8 @@
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
 flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations, those of the cluster up to 10. A
 client on a listener that is not advertised gets no broker and no leaders: LISTENER_NOT_FOUND, below 6
-LEADER_NOT_AVAILABLE; 0 has no replicas either (`KRaftMetadataCache`).
+LEADER_NOT_AVAILABLE; 0 has no replicas either, and no replicas whose brokers are stopped: REPLICA_NOT_AVAILABLE
+(`KRaftMetadataCache`).
 
 An offline partition has no leader, and its replica is offline and not in sync: LEADER_NOT_AVAILABLE, as Kafka answers
 for one in a failed log directory.
@@ -153,9 +154,13 @@ class _Answer:
             return _Placed(ErrorCode.NONE, cluster.node_id, replicas, replicas, ())
         in_sync = tuple(replica for replica in place.isr if replica in replicas)
         offline = tuple(replica for replica in replicas if replica in self._broker.metadata.stopped_ids)
+        error = ErrorCode.NONE
+        if self._version == 0 and offline:  # there is no list of offline replicas
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+            replicas, in_sync = (tuple(each for each in ids if each not in offline) for ids in (replicas, in_sync))
         if place.leader not in cluster.own_ids:
             return _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, replicas, in_sync, offline)
-        return _Placed(ErrorCode.NONE, place.leader, replicas, in_sync, offline)
+        return _Placed(error, place.leader, replicas, in_sync, offline)
 
     async def add(self, topic: TopicImage) -> None:
         """Add a topic with its partitions."""

@@ -9,15 +9,13 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import DESCRIBE_TOPIC, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.fetch import leader_epoch_error
+from ottla.broker.api.fetch import UNDEFINED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
 _ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_quiet=True)
-UNDEFINED = (UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -40,10 +38,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[int, int]]:
     partition = await broker.cluster.get_or_open(topic, row.partition)
     if partition is None:
+        partition = broker.cluster.replica(topic, row.partition)
+    if partition is None:
         return broker.cluster.absence(topic, row.partition), UNDEFINED
     if partition.offline is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR, UNDEFINED
     error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)
+    if not error and not broker.leads(partition):
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return (error, UNDEFINED) if error else (error, partition.end_offset_for_epoch(row.leader_epoch))
 
 

@@ -156,7 +156,7 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
     if not error:
         assert partition is not None and check is not None
         if partition.in_sync < partition.replicas and request.body.acks == -1 and partition.lacks_replicas:
-            return AppendResult(ErrorCode.NOT_ENOUGH_REPLICAS)
+            return AppendResult(ErrorCode.NOT_ENOUGH_REPLICAS, log_start_offset=partition.log_start_offset)
         return partition.append_from_client(check, write.records, write.validated)
     start = -1
     if write.error is ErrorCode.INVALID_RECORD and partition and check and check.header:

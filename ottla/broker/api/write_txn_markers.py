@@ -26,6 +26,8 @@ from ottla.protocol.values import TransactionMarker
 _ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER, is_quiet=True)
 FIRST_VERSION_WITH_GENERATION = 2
 UNKNOWN_GENERATION = -1
+_NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 Results = dict[int, dict[str, dict[int, ErrorCode]]]
 """producer id -> topic -> partition -> error."""
@@ -74,9 +76,9 @@ async def _flush(broker: Broker, results: Results) -> None:
 async def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
     partition = await broker.cluster.get_or_open(name, index)
     if partition is None:
-        return broker.cluster.absence(name, index)
+        return _NOT_LEADER if broker.cluster.replica(name, index) is not None else _UNKNOWN
     if partition.offline is not None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _UNKNOWN
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's answer when it cannot build such a marker
     complete = broker.transactions.sink.completed_by.get(name)
