@@ -7,7 +7,7 @@ import time
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from jsonl import EVENT_TIMEOUT_S, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
 
 LOOP = asyncio.new_event_loop()
 
@@ -55,7 +55,79 @@ class GroupMember(Member):
         wait(self.consumer.stop())
 
 
+class GroupCopier(Copier):
+    """The only member of its group: aiokafka sends no member id and generation with the offsets of a transaction.
+
+    So a member that lost its partitions could still commit. The start of the next producer ends its transaction.
+    """
+
+    producer = consumer = None
+
+    async def _start(self):
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            client_id=self.transactional_id,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=20_000,
+        )
+        await self.producer.start()
+        self.consumer = AIOKafkaConsumer(
+            self.source,
+            bootstrap_servers=self.bootstrap,
+            client_id=self.transactional_id,
+            group_id=self.group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+        await self.consumer.start()
+
+    def open(self):
+        wait(self._start(), 120)
+
+    def poll(self):
+        polled = wait(self.consumer.getmany(timeout_ms=100, max_records=200))
+        return [(r.partition, r.offset, r.key, r.value) for records in polled.values() for r in records]
+
+    def begin(self):
+        wait(self.producer.begin_transaction())
+
+    async def _send(self, records):
+        for partition, _, key, value in records:
+            await self.producer.send(self.sink, partition=partition, key=key, value=value)
+
+    def send(self, records):
+        wait(self._send(records), 120)
+
+    def send_offsets(self, positions):
+        offsets = {TopicPartition(self.source, partition): offset for partition, offset in positions.items()}
+        wait(self.producer.send_offsets_to_transaction(offsets, self.group), 120)
+
+    def commit(self):
+        wait(self.producer.commit_transaction(), 120)
+
+    def abort(self):
+        wait(self.producer.abort_transaction(), 120)
+
+    async def _rewind(self):
+        for place in self.consumer.assignment():
+            self.consumer.seek(place, await self.consumer.committed(place) or 0)
+
+    def rewind(self):
+        wait(self._rewind(), 120)
+
+    def shut(self):
+        for client in (self.consumer, self.producer):
+            if client is not None:
+                wait(client.stop(), 120)
+        self.consumer = self.producer = None
+
+
 class AiokafkaDriver(Driver):
+    new_copier = GroupCopier
+
     def op_hello(self):
         missing = {
             "group-metadata": "aiokafka sends no member id and generation with transactional offsets (KIP-447)",
