@@ -4,7 +4,7 @@ Brokers stop, pause and lose their links, too. Two producers commit or abort tra
 of each group copy what is committed, with their offsets in the same transaction. At the end no record may be missing or
 twice. A copier that makes no progress is replaced by a new process, and its requests are written to a file.
 
-    python tests/conformance/several_brokers_load.py java --changes 4000 --directory /tmp/load
+    PYTHONPATH=. python tests/conformance/several_brokers_load.py java --changes 4000 --directory DIR
 """
 
 import argparse
@@ -14,13 +14,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from broker_changes import Changes
 from clients import DriverError, lacks, start_client
 
-from ottla.testkit.kit.admin import AdminFailed
+from ottla.testkit.history.events import events
+from ottla.testkit.history.journal_entries import entry_from_json
 from ottla.testkit.kit.broker import Broker
 from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError
@@ -38,10 +40,16 @@ GROUPS = {
 """For each client the protocols of its groups, with their number of members."""
 SOURCE, PARTITIONS, PRODUCERS = "in", 6, 2
 TRANSACTION_TIMEOUT_MS = 20_000
-PROPERTIES = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
-ACTS = {"lead": 40, "coordinate": 20, "group": 14, "stop": 8, "disconnect": 9, "pause": 9}
-UNDO = {"stop": "start", "pause": "resume"}
-STALLED_S, HUNG_S, END_S = 20, 60, 300
+# A coordinator that has moved waits a whole session for each member, as Apache Kafka's does. If it moves more often, a
+# member that ended without a leave keeps its partitions. So sessions are short.
+PROPERTIES = {
+    "group.consumer.min.session.timeout.ms": "2000",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.min.session.timeout.ms": "2000",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+}
+HUNG_S, END_S = 60, 300
 PAUSE_S = 0.01
 TIMEOUTS = ("Timeout", "_TIMED_OUT", "_IN_PROGRESS")
 
@@ -55,26 +63,19 @@ class Progress:
 
     def __init__(self, name):
         self.name, self.errors, self.instances, self.hung = name, Counter(), 1, 0
-        self.count, self.step, self._since, self._reported = 0, "start", time.monotonic(), False
+        self.count, self.step, self._since = 0, "start", time.monotonic()
 
     def advance(self, count):
         if count != self.count:
-            self.count, self._since, self._reported = count, time.monotonic(), False
+            self.count, self._since = count, time.monotonic()
 
     def restart(self):
-        self._since, self._reported = time.monotonic(), False
+        self._since = time.monotonic()
         self.instances += 1
 
     @property
-    def idle_s(self):
-        return time.monotonic() - self._since
-
-    def has_stalled(self):
-        """Return whether it makes no progress, once."""
-        if self._reported or self.idle_s < STALLED_S:
-            return False
-        self._reported = True
-        return True
+    def is_hung(self):
+        return time.monotonic() - self._since > HUNG_S
 
 
 class Producer(threading.Thread):
@@ -214,70 +215,8 @@ class Copier:
             self.client.kill()
 
 
-class Changes:
-    """Changes to the brokers, one after the other, and the clients that met them."""
-
-    def __init__(self, admin, names, topics, seed):
-        self._admin, self._names, self._topics, self._dice = admin, names, topics, random.Random(seed)
-        self._due = deque()  # (when, path) of what undoes a change
-        self.made, self.refused, self._hits = Counter(), Counter(), {}
-
-    def make(self):
-        """Make one change, or none if it is not possible now."""
-        self._undo()
-        act = self._dice.choices([*ACTS], [*ACTS.values()])[0]
-        if act in UNDO and any(path.endswith((UNDO["stop"], UNDO["pause"])) for _, path in self._due):
-            act = "lead"
-        broker = self._dice.randint(1, 3)
-        path, body = f"/v1/brokers/{broker}/{act}", None
-        if act == "lead":
-            body = {"topic": self._dice.choice(self._topics), "partition": self._dice.randrange(PARTITIONS)}
-        elif act == "coordinate":
-            body = {"transactional_id": self._dice.choice(self._names)}
-        elif act == "group":
-            path = f"/v1/brokers/{broker}/coordinate"
-            body = {"group": self._dice.choice(self._topics).replace("copied", "copy")}
-        elif act == "disconnect":
-            body = {"from": self._dice.choice([each for each in (1, 2, 3) if each != broker])}
-        try:
-            change = self._admin.post(path, body)
-        except AdminFailed as refused:
-            self.refused[act] += refused.status == 409
-            return
-        self.made[act] += 1
-        self._hits[change["id"]] = 0
-        duration_s = min(self._dice.expovariate(2), 2) if self._dice.random() > 0.04 else 10
-        if act in UNDO:
-            self._due.append((time.monotonic() + duration_s, f"/v1/brokers/{broker}/{UNDO[act]}"))
-        elif act == "disconnect":
-            self._due.append((time.monotonic() + duration_s, "/v1/brokers/reconnect"))
-        if sum(self.made.values()) % 100 == 0:
-            self.count_hits()
-
-    def _undo(self):
-        for _ in range(len(self._due)):
-            when, path = self._due.popleft()
-            if when > time.monotonic():
-                self._due.append((when, path))
-            else:
-                self._admin.post(path)
-
-    def end(self):
-        self._admin.post("/v1/brokers/reset")
-        self._due.clear()
-
-    def count_hits(self):
-        for fault in self._admin.get("/v1/faults"):
-            self._hits[fault["id"]] = fault["hits"]
-
-    @property
-    def met(self):
-        """The number of changes that a client met, and how often all of them were met."""
-        return sum(hits > 0 for hits in self._hits.values()), sum(self._hits.values())
-
-
 class Load:
-    """One client library under changes."""
+    """A load of one client library, while brokers change."""
 
     def __init__(self, library, directory, seed=1):
         self.library, self.directory, self.seed, self.problems = library, directory, seed, []
@@ -296,25 +235,37 @@ class Load:
         ]
         self.version = self.producers[0].client.version
         names += [copier.progress.name for copier in self.copiers]
-        self.changes = Changes(self.broker.admin(), names, [SOURCE, *self.sinks.values()], seed)
+        groups = [f"copy-{protocol}" for protocol in self.sinks]
+        topics = [SOURCE, *self.sinks.values()]
+        self.changes = Changes(self.broker.admin(), names, groups, topics, PARTITIONS, seed)
         self.without_traffic = 0
 
     @property
     def _bootstrap(self):
         return self.process.bootstrap
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """End all processes that still run."""
+        for worker in self.producers + self.copiers:
+            if worker.client.is_alive:
+                worker.client.kill()
+        self.process.kill()
+
     def _folder(self, name):
         folder = self.directory / name
         folder.mkdir()
         return folder
 
-    def run(self, changes, per_second):
-        """Make changes; then let all copiers finish, and stop the broker."""
+    def run(self, changes, per_second, most_s=float("inf")):
+        """Make changes, for at most this time; then let all copiers finish, and stop the broker."""
         for producer in self.producers:
             producer.start()
         self._wait_for(lambda: all(each.progress.count for each in self.producers + self.copiers), "a first record")
-        dice, looked, seen = random.Random(self.seed), 0.0, 0
-        while (made := sum(self.changes.made.values())) < changes:
+        dice, looked, seen, deadline = random.Random(self.seed), 0.0, 0, time.monotonic() + most_s
+        while (made := sum(self.changes.made.values())) < changes and time.monotonic() < deadline:
             self.changes.make()
             if sum(self.changes.made.values()) == made:
                 continue  # it was not possible
@@ -338,35 +289,31 @@ class Load:
                 copier.progress.errors[f"{copier.progress.step}: the process ended"] += 1
                 print(error, file=sys.stderr)
                 copier.replace()
-            if copier.progress.idle_s > HUNG_S:
-                self._write_requests(copier.progress, "hung")
+            if copier.progress.is_hung:
+                self._write_requests(copier.progress)
                 copier.replace()
-            elif copier.progress.has_stalled():
-                self._write_requests(copier.progress, "stalled")
         for producer in self.producers:
-            if producer.is_alive() and producer.progress.idle_s > HUNG_S:
-                self._write_requests(producer.progress, "hung")
+            if producer.is_alive() and producer.progress.is_hung:
+                self._write_requests(producer.progress)
                 producer.kill()
-            elif producer.is_alive() and producer.progress.has_stalled():
-                self._write_requests(producer.progress, "stalled")
 
     def _late_copiers(self, protocol):
         """Return the copiers of a group with a lag that can be the reason: those that do not poll, else all."""
         members = [copier for copier in self.copiers if copier.protocol == protocol]
         return [copier for copier in members if copier.progress.step != "poll"] or members
 
-    def _write_requests(self, progress, what):
-        """Write the kept requests of a worker to a file."""
-        file = self.directory / f"{progress.name}-{what}-{len(list(self.directory.glob('*.requests')))}.requests"
-        peers, lines = set(), []
-        for event in self.broker.events():
-            line = json.dumps(event, default=str)
-            if f'"{progress.name}"' in line:
-                peers.add(event["peer"])
-            if event["peer"] in peers and event["api"] != "Fetch":
-                lines.append(line)
-        file.write_text("\n".join(lines))
-        print(f"{progress.name} {what} at {progress.step}: {file}", file=sys.stderr)
+    def _write_requests(self, progress):
+        """Write the kept requests of a worker to a file: those of each connection that names it. This takes a while."""
+        self.changes.undo_all()
+        file = self.directory / f"{progress.name}-{len(list(self.directory.glob('*.requests')))}.requests"
+        entries, since = [], 0
+        while page := self.broker.admin().get(f"/v1/journal?since={since}")["passages"]:
+            entries += map(entry_from_json, page)
+            since = entries[-1].number
+        peers = {entry.peer for entry in entries if progress.name.encode() in entry.request}
+        kept = [entry for entry in entries if entry.peer in peers]
+        file.write_text("".join(f"{json.dumps(event, default=str)}\n" for event in events(kept)))
+        print(f"{progress.name} makes no progress at {progress.step}: {file}", file=sys.stderr, flush=True)
 
     def _finish(self):
         for producer in self.producers:
@@ -375,7 +322,9 @@ class Load:
         for producer in self.producers:
             producer.client.kill()
         for protocol in self.sinks:
-            self._wait_for(lambda group=f"copy-{protocol}": self._is_done(group), f"copy-{protocol} has no lag", protocol)
+            self._wait_for(
+                lambda group=f"copy-{protocol}": self._is_done(group), f"copy-{protocol} has no lag", protocol
+            )
         for copier in self.copiers:
             try:
                 copier.look()
@@ -436,9 +385,9 @@ class Load:
 
     def describe(self):
         """Return the lines of a report."""
-        changes, (met, hits) = sum(self.changes.made.values()), self.changes.met
+        changes, (met_changes, hits) = sum(self.changes.made.values()), self.changes.met
         yield f"{self.library} {self.version}: {changes} changes {dict(self.changes.made)}"
-        yield f"  met by a client: {met}, {hits} times; without a transaction before the next one: {self.without_traffic}"
+        yield f"  met by a client: {met_changes}, {hits} times; no transaction until the next: {self.without_traffic}"
         yield f"  {self.records} records committed in {SOURCE}, each of them copied by {', '.join(self.sinks)}"
         errors, instances, hung = Counter(), Counter(), Counter()
         for each in self.producers:
@@ -446,7 +395,9 @@ class Load:
             instances["producer"] += each.progress.instances
             hung["producer"] += each.progress.hung
         for each in self.copiers:
-            errors.update({f"{each.protocol} copier {key}": n for key, n in (each.errors + each.progress.errors).items()})
+            errors.update(
+                {f"{each.protocol} copier {key}": n for key, n in (each.errors + each.progress.errors).items()}
+            )
             instances[each.protocol] += each.instances
             hung[each.protocol] += each.progress.hung
         yield f"  instances: {dict(instances)}; replaced because they made no progress: {dict(hung)}"
@@ -459,6 +410,7 @@ def main():
     parser.add_argument("clients", nargs="+", choices=GROUPS)
     parser.add_argument("--changes", type=int, default=4000)
     parser.add_argument("--per-second", type=float, default=8)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="at most so long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, required=True)
     options = parser.parse_args()
@@ -467,10 +419,10 @@ def main():
         if reason := lacks(library):
             print(f"{library}: {reason}")
             continue
-        load = Load(library, options.directory / library, options.seed)
-        load.run(options.changes, options.per_second)
-        failed += bool(load.check())
-        print("\n".join(load.describe()), flush=True)
+        with Load(library, options.directory / library, options.seed) as load:
+            load.run(options.changes, options.per_second, options.seconds)
+            failed += bool(load.check())
+            print("\n".join(load.describe()), flush=True)
     return 1 if failed else 0
 
 

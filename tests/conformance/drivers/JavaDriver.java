@@ -357,7 +357,7 @@ public class JavaDriver {
       String protocol = args.get("protocol").asText();
       reading.putAll(Map.of("group.id", args.get("group").asText(), "group.protocol", protocol, "isolation.level", "read_committed",
           "enable.auto.commit", false, "auto.offset.reset", "earliest", "max.poll.records", 200));
-      if (protocol.equals("classic")) reading.putAll(Map.of("session.timeout.ms", 6_000, "heartbeat.interval.ms", 500));
+      if (protocol.equals("classic")) reading.putAll(Map.of("session.timeout.ms", 3_000, "heartbeat.interval.ms", 500));
       consumer = new KafkaConsumer<>(reading, new ByteArrayDeserializer(), new ByteArrayDeserializer());
       consumer.subscribe(List.of(args.get("source").asText()));
     }

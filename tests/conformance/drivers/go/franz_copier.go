@@ -84,7 +84,7 @@ func (c *copier) open() (*kgo.GroupTransactSession, error) {
 	if c.args.Protocol == "consumer" {
 		options = append(options, kgo.ServerSideBalancer())
 	} else {
-		options = append(options, kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond))
+		options = append(options, kgo.SessionTimeout(3*time.Second), kgo.HeartbeatInterval(500*time.Millisecond))
 	}
 	return kgo.NewGroupTransactSession(options...)
 }
@@ -161,11 +161,15 @@ func (c *copier) count(what string) {
 	c.state.Errors[what]++
 }
 
-// nameOf returns the name of Kafka's error, or the end of the message, which has no addresses.
+// nameOf returns the name of Kafka's error, or the end of the message, which has no addresses and offsets.
 func nameOf(err error) string {
 	var known *kerr.Error
 	if errors.As(err, &known) {
 		return known.Message
+	}
+	var lost *kgo.ErrDataLoss
+	if errors.As(err, &lost) {
+		return "ErrDataLoss"
 	}
 	parts := strings.Split(err.Error(), ": ")
 	return parts[len(parts)-1]

@@ -90,7 +90,7 @@ func main() {
 		}
 		ok, err := serve(chosen, bootstrap, producers, request.Op, request.Args)
 		if err != nil {
-			told := map[string]any{"type": fmt.Sprintf("%T", err), "name": nameOf(err), "code": nil, "message": err.Error()}
+			told := map[string]any{"type": nameOf(err), "code": nil, "message": err.Error()}
 			_ = answers.Encode(map[string]any{"error": told})
 		} else {
 			_ = answers.Encode(map[string]any{"ok": ok})
