@@ -49,7 +49,8 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
 }
-HUNG_S, END_S = 60, 300
+LOOK_S, HUNG_S, END_S = 4, 60, 300
+MOST_FILES = 8
 PAUSE_S = 0.01
 TIMEOUTS = ("Timeout", "_TIMED_OUT", "_IN_PROGRESS")
 
@@ -59,23 +60,26 @@ def sink_of(protocol):
 
 
 class Progress:
-    """The last progress of a worker, its current step, and the errors that it met."""
+    """The progress of a worker, its current step, and the errors that it met."""
 
     def __init__(self, name):
         self.name, self.errors, self.instances, self.hung = name, Counter(), 1, 0
-        self.count, self.step, self._since = 0, "start", time.monotonic()
+        self.count, self.step = 0, "start"
+        self._seen, self._looked, self._idle_s = 0, time.monotonic(), 0.0
 
-    def advance(self, count):
-        if count != self.count:
-            self.count, self._since = count, time.monotonic()
+    def look(self):
+        """Add the time since the last look, if nothing has happened. A machine without time for looks proves nothing."""
+        now = time.monotonic()
+        self._idle_s = 0.0 if self.count != self._seen else self._idle_s + min(now - self._looked, LOOK_S)
+        self._seen, self._looked = self.count, now
 
     def restart(self):
-        self._since = time.monotonic()
+        self._idle_s = 0.0
         self.instances += 1
 
     @property
     def is_hung(self):
-        return time.monotonic() - self._since > HUNG_S
+        return self._idle_s > HUNG_S
 
 
 class Producer(threading.Thread):
@@ -102,11 +106,11 @@ class Producer(threading.Thread):
                     time.sleep(PAUSE_S)
             except (AssertionError, OSError, ValueError):  # the process was killed, because it hung
                 self._start_process()
-                self.progress.restart()
 
     def kill(self):
         """Kill the process; another one continues."""
         self.progress.hung += 1
+        self.progress.restart()
         self.client.kill()
 
     def _call(self, step, *arguments):
@@ -140,7 +144,7 @@ class Producer(threading.Thread):
             fate = self._end(rows, commit=self._dice.random() > 0.15)
         finally:
             fate += values
-        self.progress.advance(self._number)
+        self.progress.count = self._number
 
     def _end(self, rows, commit):
         """Return the list to which the values of a transaction belong."""
@@ -186,7 +190,7 @@ class Copier:
         """Read the state of the process."""
         self._last = self.client.call("copier_state", id=self.progress.name, timeout_s=30)
         self.progress.step = self._last["step"]
-        self.progress.advance(self.copied)
+        self.progress.count = self.copied
 
     @property
     def copied(self):
@@ -272,7 +276,7 @@ class Load:
             done = sum(producer.progress.count for producer in self.producers)
             self.without_traffic += done == seen
             seen = done
-            if time.monotonic() - looked > 2:
+            if time.monotonic() - looked > LOOK_S / 2:
                 looked = time.monotonic()
                 self.look()
             time.sleep(min(dice.expovariate(per_second), 1))
@@ -289,10 +293,12 @@ class Load:
                 copier.progress.errors[f"{copier.progress.step}: the process ended"] += 1
                 print(error, file=sys.stderr)
                 copier.replace()
+            copier.progress.look()
             if copier.progress.is_hung:
                 self._write_requests(copier.progress)
                 copier.replace()
         for producer in self.producers:
+            producer.progress.look()
             if producer.is_alive() and producer.progress.is_hung:
                 self._write_requests(producer.progress)
                 producer.kill()
@@ -305,10 +311,14 @@ class Load:
     def _write_requests(self, progress):
         """Write the kept requests of a worker to a file: those of each connection that names it. This takes a while."""
         self.changes.undo_all()
-        file = self.directory / f"{progress.name}-{len(list(self.directory.glob('*.requests')))}.requests"
-        entries, since = [], 0
-        while page := self.broker.admin().get(f"/v1/journal?since={since}")["passages"]:
-            entries += map(entry_from_json, page)
+        written = len(list(self.directory.glob("*.requests")))
+        if written == MOST_FILES:
+            return
+        file = self.directory / f"{progress.name}-{written}.requests"
+        admin, entries, since = self.broker.admin(), [], 0
+        last = admin.get("/v1/journal?limit=1")["last"]
+        while since < last:
+            entries += map(entry_from_json, admin.get(f"/v1/journal?since={since}")["passages"])
             since = entries[-1].number
         peers = {entry.peer for entry in entries if progress.name.encode() in entry.request}
         kept = [entry for entry in entries if entry.peer in peers]
