@@ -68,7 +68,7 @@ class Progress:
         self._seen, self._looked, self._idle_s = 0, time.monotonic(), 0.0
 
     def look(self):
-        """Add the time since the last look, if nothing has happened. A machine without time for looks proves nothing."""
+        """Add the time since the last look, if nothing has happened. A machine without time to look proves nothing."""
         now = time.monotonic()
         self._idle_s = 0.0 if self.count != self._seen else self._idle_s + min(now - self._looked, LOOK_S)
         self._seen, self._looked = self.count, now
