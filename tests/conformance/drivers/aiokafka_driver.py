@@ -6,6 +6,7 @@ import time
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
 
@@ -55,13 +56,26 @@ class GroupMember(Member):
         wait(self.consumer.stop())
 
 
-class GroupCopier(Copier):
+class GroupCopier(Copier, ConsumerRebalanceListener):
     """The only member of its group: aiokafka sends no member id and generation with the offsets of a transaction.
 
     So a member that lost its partitions could still commit. The start of the next producer ends its transaction.
+    aiokafka does not ask for stable offsets either: after a rejoin within a transaction it reads the offsets before it.
+    So the copier keeps those that it has committed.
     """
 
     producer = consumer = None
+    has_rejoined = False
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.positions, self.done = {}, {}
+
+    async def on_partitions_revoked(self, revoked):
+        """Do nothing: the transaction continues."""
+
+    async def on_partitions_assigned(self, assigned):
+        self.has_rejoined = True
 
     async def _start(self):
         self.producer = AIOKafkaProducer(
@@ -72,22 +86,25 @@ class GroupCopier(Copier):
         )
         await self.producer.start()
         self.consumer = AIOKafkaConsumer(
-            self.source,
             bootstrap_servers=self.bootstrap,
             client_id=self.transactional_id,
             group_id=self.group,
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
+            session_timeout_ms=3_000,
             heartbeat_interval_ms=500,
         )
         await self.consumer.start()
+        self.consumer.subscribe([self.source], listener=self)
 
     def open(self):
         wait(self._start(), 120)
 
     def poll(self):
+        if self.has_rejoined:
+            self.has_rejoined = False
+            self.rewind()
         polled = wait(self.consumer.getmany(timeout_ms=100, max_records=200))
         return [(r.partition, r.offset, r.key, r.value) for records in polled.values() for r in records]
 
@@ -103,17 +120,20 @@ class GroupCopier(Copier):
 
     def send_offsets(self, positions):
         offsets = {TopicPartition(self.source, partition): offset for partition, offset in positions.items()}
+        self.positions = positions
         wait(self.producer.send_offsets_to_transaction(offsets, self.group), 120)
 
     def commit(self):
         wait(self.producer.commit_transaction(), 120)
+        self.done |= self.positions
 
     def abort(self):
         wait(self.producer.abort_transaction(), 120)
 
     async def _rewind(self):
         for place in self.consumer.assignment():
-            self.consumer.seek(place, await self.consumer.committed(place) or 0)
+            committed = await self.consumer.committed(place) or 0
+            self.consumer.seek(place, max(committed, self.done.get(place.partition, 0)))
 
     def rewind(self):
         wait(self._rewind(), 120)

@@ -68,7 +68,7 @@ class GroupCopier(Copier):
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
+            session_timeout_ms=3_000,
             heartbeat_interval_ms=500,
         )
         self.consumer.subscribe([self.source])
