@@ -341,6 +341,7 @@ class Load:
                 copier.close()
             except (AssertionError, DriverError) as error:
                 copier.progress.errors[f"close: {getattr(error, 'kind', 'hangs')}"] += 1
+        self._wait_for(self._has_no_transactions, "no transaction is open", copiers=())
         self.broker.close()
         self.process.stop()
 
@@ -351,13 +352,19 @@ class Load:
             return len(lag) == PARTITIONS and not any(lag.values())
         return False
 
-    def _wait_for(self, is_true, what, protocol=None):
+    def _has_no_transactions(self):
+        """Return whether all transactions have ended: a producer that was killed leaves one until its timeout."""
+        with suppress(KafkaError):
+            return not any(each.is_open for each in self.broker.transactions())
+        return False
+
+    def _wait_for(self, is_true, what, protocol=None, copiers=None):
         deadline = time.monotonic() + END_S
         while not is_true():
             if time.monotonic() > deadline:
                 self.problems.append(f"not within {END_S} s: {what}")
                 return False
-            self.look(None if protocol is None else self._late_copiers(protocol))
+            self.look(copiers if protocol is None else self._late_copiers(protocol))
             time.sleep(0.5)
         return True
 

@@ -88,7 +88,7 @@ class GroupCopier(Copier):
         transactions = {"transactional.id": self.transactional_id, "transaction.timeout.ms": 20_000, "linger.ms": 1}
         self.producer = Producer(options | transactions)
         call_again(self.producer.init_transactions, 30)
-        classic = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500, "group.protocol": "classic"}
+        classic = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500, "group.protocol": "classic"}
         options |= classic if self.protocol == "classic" else {"group.protocol": self.protocol}
         options |= {"group.id": self.group, "isolation.level": "read_committed"}
         self.consumer = Consumer(options | {"enable.auto.commit": False, "auto.offset.reset": "earliest"})
