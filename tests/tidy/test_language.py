@@ -24,6 +24,7 @@ TEST_NAMES = re.compile(
     r"|haunts?|owed|lent|lends?|seldom|says?|said|promis\w*)(_|$))"
 )
 CALLBACKS = {"buffer_updated", "data_received", "eof_received"}  # of asyncio
+CALLBACKS |= {"on_partitions_assigned", "on_partitions_revoked"}  # of aiokafka
 
 DEFINITIONS = 4
 """A package has at most this many functions and classes of one name, if the name is no interface."""

@@ -28,6 +28,7 @@ public class JavaDriver {
   Admin admin;
   final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
   final Map<String, Member> members = new HashMap<>();
+  final Map<String, Copier> copiers = new HashMap<>();
 
   /** Options of Kafka's own system properties go there. */
   void connect(JsonNode args) {
@@ -44,7 +45,7 @@ public class JavaDriver {
 
   /** Return whether nothing is open, so that another client can connect. */
   boolean release() {
-    if (!producers.isEmpty() || !members.isEmpty()) return false;
+    if (!producers.isEmpty() || !members.isEmpty() || !copiers.isEmpty()) return false;
     admin.close(Duration.ofSeconds(5));
     return true;
   }
@@ -100,6 +101,9 @@ public class JavaDriver {
       case "member_open": openMember(args); return null;
       case "member_state": return members.get(args.get("id").asText()).state();
       case "member_close": members.remove(args.get("id").asText()).finish(); return null;
+      case "copier_open": openCopier(args); return null;
+      case "copier_state": return copiers.get(args.get("id").asText()).state();
+      case "copier_close": copiers.remove(args.get("id").asText()).finish(); return null;
       default: throw new IllegalArgumentException("unknown op " + op);
     }
   }
@@ -215,6 +219,12 @@ public class JavaDriver {
     member.start();
   }
 
+  void openCopier(JsonNode args) {
+    Copier copier = new Copier(bootstrap, args);
+    copiers.put(args.get("id").asText(), copier);
+    copier.start();
+  }
+
   static Map<String, Object> row(ConsumerRecord<byte[], byte[]> record) {
     List<List<String>> headers = new ArrayList<>();
     record.headers().forEach(header -> headers.add(Arrays.asList(header.key(), text(header.value()))));
@@ -303,6 +313,132 @@ public class JavaDriver {
       join(30_000);
       if (isAlive()) throw new IllegalStateException("the member did not close within 30 s");
       synchronized (this) { if (failure != null) throw new IllegalStateException(failure); }
+    }
+  }
+
+  /** Copies records to another topic in transactions with its offsets until it is closed, as jsonl.py describes it. */
+  static class Copier extends Thread {
+    final String bootstrap;
+    final JsonNode args;
+    final String name;
+    final Map<String, Integer> errors = new TreeMap<>();
+    int copied, instances;
+    String step = "open";
+    volatile boolean stopping;
+    KafkaProducer<byte[], byte[]> producer;
+    KafkaConsumer<byte[], byte[]> consumer;
+
+    interface Step { void run() throws Exception; }
+
+    Copier(String bootstrap, JsonNode args) {
+      this.bootstrap = bootstrap;
+      this.args = args;
+      name = args.get("transactional_id").asText();
+      setDaemon(true);
+    }
+
+    @Override public void run() {
+      while (!stopping) {
+        synchronized (this) { instances++; }
+        if (attempt("open", this::open)) {
+          while (!stopping && copySome()) { }
+        }
+        attempt("shut", this::shut);
+      }
+    }
+
+    void open() {
+      Map<String, Object> options = new HashMap<>(OPTIONS);
+      options.putAll(Map.of("bootstrap.servers", bootstrap, "client.id", name));
+      Map<String, Object> reading = new HashMap<>(options);
+      options.putAll(Map.of("transactional.id", name, "transaction.timeout.ms", 20_000, "max.block.ms", 30_000));
+      producer = new KafkaProducer<>(options, new ByteArraySerializer(), new ByteArraySerializer());
+      producer.initTransactions();
+      String protocol = args.get("protocol").asText();
+      reading.putAll(Map.of("group.id", args.get("group").asText(), "group.protocol", protocol, "isolation.level", "read_committed",
+          "enable.auto.commit", false, "auto.offset.reset", "earliest", "max.poll.records", 200));
+      if (protocol.equals("classic")) reading.putAll(Map.of("session.timeout.ms", 3_000, "heartbeat.interval.ms", 500));
+      consumer = new KafkaConsumer<>(reading, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+      consumer.subscribe(List.of(args.get("source").asText()));
+    }
+
+    /** Return whether this instance can continue. */
+    boolean copySome() {
+      List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+      if (!attempt("poll", () -> consumer.poll(Duration.ofMillis(100)).forEach(records::add))) return attempt("rewind", this::rewind);
+      if (records.isEmpty()) return true;
+      if (!attempt("begin", () -> producer.beginTransaction())) return false;
+      if (attempt("send", () -> send(records)) && attempt("send_offsets", () -> sendOffsets(records)) && commit()) {
+        synchronized (this) { copied += records.size(); }
+        return true;
+      }
+      return attempt("abort", () -> producer.abortTransaction()) && attempt("rewind", this::rewind);
+    }
+
+    /** A commit that timed out may be repeated, and not aborted. */
+    boolean commit() {
+      boolean[] again = {true};
+      while (again[0]) {
+        again[0] = false;
+        boolean done = attempt("commit", () -> {
+          try {
+            producer.commitTransaction();
+          } catch (org.apache.kafka.common.errors.TimeoutException thrown) {
+            again[0] = !stopping;
+            throw thrown;
+          }
+        });
+        if (done) return true;
+      }
+      return false;
+    }
+
+    void send(List<ConsumerRecord<byte[], byte[]>> records) {
+      for (ConsumerRecord<byte[], byte[]> record : records)
+        producer.send(new ProducerRecord<>(args.get("sink").asText(), record.partition(), record.key(), record.value()));
+    }
+
+    void sendOffsets(List<ConsumerRecord<byte[], byte[]>> records) {
+      Map<TopicPartition, OffsetAndMetadata> positions = new HashMap<>();
+      for (ConsumerRecord<byte[], byte[]> record : records)
+        positions.put(new TopicPartition(record.topic(), record.partition()), new OffsetAndMetadata(record.offset() + 1));
+      producer.sendOffsetsToTransaction(positions, consumer.groupMetadata());
+    }
+
+    void rewind() {
+      Map<TopicPartition, OffsetAndMetadata> committed = consumer.committed(consumer.assignment());
+      for (TopicPartition place : consumer.assignment())
+        consumer.seek(place, committed.get(place) == null ? 0 : committed.get(place).offset());
+    }
+
+    void shut() {
+      if (consumer != null) consumer.close();
+      consumer = null;
+      if (producer != null) producer.close(Duration.ofSeconds(5));
+      producer = null;
+    }
+
+    /** Return whether a step succeeds. */
+    boolean attempt(String step, Step work) {
+      synchronized (this) { this.step = step; }
+      try {
+        work.run();
+        return true;
+      } catch (Exception thrown) {
+        synchronized (this) { errors.merge(step + ": " + describe(thrown).get("type"), 1, Integer::sum); }
+        System.err.printf("%s %d %s: %s%n", name, System.currentTimeMillis(), step, thrown);
+        return false;
+      }
+    }
+
+    synchronized Map<String, Object> state() {
+      return Map.of("copied", copied, "instances", instances, "errors", new TreeMap<>(errors), "step", step);
+    }
+
+    void finish() throws InterruptedException {
+      stopping = true;
+      join(50_000);
+      if (isAlive()) throw new IllegalStateException("the copier did not close within 50 s");
     }
   }
 }

@@ -6,8 +6,9 @@ import time
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from jsonl import EVENT_TIMEOUT_S, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
 
 LOOP = asyncio.new_event_loop()
 
@@ -55,7 +56,98 @@ class GroupMember(Member):
         wait(self.consumer.stop())
 
 
+class GroupCopier(Copier, ConsumerRebalanceListener):
+    """The only member of its group: aiokafka sends no member id and generation with the offsets of a transaction.
+
+    So a member that lost its partitions could still commit. The start of the next producer ends its transaction.
+    aiokafka does not ask for stable offsets either: after a rejoin within a transaction it reads the offsets before it.
+    So the copier keeps those that it has committed.
+    """
+
+    producer = consumer = None
+    has_rejoined = False
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.positions, self.done = {}, {}
+
+    async def on_partitions_revoked(self, revoked):
+        """Do nothing: the transaction continues."""
+
+    async def on_partitions_assigned(self, assigned):
+        self.has_rejoined = True
+
+    async def _start(self):
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            client_id=self.transactional_id,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=20_000,
+        )
+        await self.producer.start()
+        self.consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            client_id=self.transactional_id,
+            group_id=self.group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=3_000,
+            heartbeat_interval_ms=500,
+        )
+        await self.consumer.start()
+        self.consumer.subscribe([self.source], listener=self)
+
+    def open(self):
+        wait(self._start(), 120)
+
+    def poll(self):
+        if self.has_rejoined:
+            self.has_rejoined = False
+            self.rewind()
+        polled = wait(self.consumer.getmany(timeout_ms=100, max_records=200))
+        return [(r.partition, r.offset, r.key, r.value) for records in polled.values() for r in records]
+
+    def begin(self):
+        wait(self.producer.begin_transaction())
+
+    async def _send(self, records):
+        for partition, _, key, value in records:
+            await self.producer.send(self.sink, partition=partition, key=key, value=value)
+
+    def send(self, records):
+        wait(self._send(records), 120)
+
+    def send_offsets(self, positions):
+        offsets = {TopicPartition(self.source, partition): offset for partition, offset in positions.items()}
+        self.positions = positions
+        wait(self.producer.send_offsets_to_transaction(offsets, self.group), 120)
+
+    def commit(self):
+        wait(self.producer.commit_transaction(), 120)
+        self.done |= self.positions
+
+    def abort(self):
+        wait(self.producer.abort_transaction(), 120)
+
+    async def _rewind(self):
+        for place in self.consumer.assignment():
+            committed = await self.consumer.committed(place) or 0
+            self.consumer.seek(place, max(committed, self.done.get(place.partition, 0)))
+
+    def rewind(self):
+        wait(self._rewind(), 120)
+
+    def shut(self):
+        for client in (self.consumer, self.producer):
+            if client is not None:
+                wait(client.stop(), 120)
+        self.consumer = self.producer = None
+
+
 class AiokafkaDriver(Driver):
+    new_copier = GroupCopier
+
     def op_hello(self):
         missing = {
             "group-metadata": "aiokafka sends no member id and generation with transactional offsets (KIP-447)",

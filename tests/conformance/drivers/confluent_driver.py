@@ -13,7 +13,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
-from jsonl import EVENT_TIMEOUT_S, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
 
 
 def check(error):
@@ -68,7 +68,74 @@ class GroupMember(Member):
         self.consumer.close()
 
 
+def call_again(call, *arguments):
+    """Repeat a call while librdkafka reports that it may be repeated."""
+    for _ in range(5):
+        try:
+            return call(*arguments)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            last = error
+    raise last
+
+
+class GroupCopier(Copier):
+    producer = consumer = None
+
+    def open(self):
+        options = {"bootstrap.servers": self.bootstrap, "client.id": self.transactional_id}
+        transactions = {"transactional.id": self.transactional_id, "transaction.timeout.ms": 20_000, "linger.ms": 1}
+        self.producer = Producer(options | transactions)
+        call_again(self.producer.init_transactions, 30)
+        classic = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500, "group.protocol": "classic"}
+        options |= classic if self.protocol == "classic" else {"group.protocol": self.protocol}
+        options |= {"group.id": self.group, "isolation.level": "read_committed"}
+        self.consumer = Consumer(options | {"enable.auto.commit": False, "auto.offset.reset": "earliest"})
+        self.consumer.subscribe([self.source])
+
+    def poll(self):
+        records = []
+        for message in self.consumer.consume(200, timeout=0.1):
+            if message.error() is None:
+                records.append((message.partition(), message.offset(), message.key(), message.value()))
+            else:
+                self.errors[f"poll: {message.error().name()}"] += 1
+        return records
+
+    def begin(self):
+        self.producer.begin_transaction()
+
+    def send(self, records):
+        for partition, _, key, value in records:
+            self.producer.produce(self.sink, partition=partition, key=key, value=value)
+
+    def send_offsets(self, positions):
+        offsets = [TopicPartition(self.source, partition, offset) for partition, offset in positions.items()]
+        metadata = self.consumer.consumer_group_metadata()
+        call_again(self.producer.send_offsets_to_transaction, offsets, metadata, 30)
+
+    def commit(self):
+        call_again(self.producer.commit_transaction, 30)
+
+    def abort(self):
+        call_again(self.producer.abort_transaction, 30)
+
+    def rewind(self):
+        for place in call_again(self.consumer.committed, self.consumer.assignment(), 30):
+            check(place.error)
+            place.offset = max(place.offset, 0)
+            self.consumer.seek(place)
+
+    def shut(self):
+        if self.consumer is not None:
+            self.consumer.close()
+        self.consumer = self.producer = None
+
+
 class ConfluentDriver(Driver):
+    new_copier = GroupCopier
+
     def __init__(self, bootstrap):
         super().__init__(bootstrap)
         self.admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -9,6 +9,8 @@ import json
 import os
 import sys
 import threading
+import time
+from collections import Counter
 
 EVENT_TIMEOUT_S = 180  # for reading everything, on a machine that does other things too
 
@@ -80,12 +82,88 @@ class Member(threading.Thread):
             raise RuntimeError(self.failure)
 
 
+class Copier(threading.Thread):
+    """Copies records to the same partitions of another topic, in transactions with its offsets, until it is closed.
+
+    After an error it aborts, and continues at the committed offsets. If that fails too, another producer with the same
+    transactional id and another consumer continue. A subclass has the steps.
+    """
+
+    def __init__(self, driver, group, protocol, source, sink, transactional_id):
+        super().__init__(daemon=True)
+        self.driver, self.bootstrap = driver, driver.bootstrap
+        self.group, self.protocol, self.source, self.sink = group, protocol, source, sink
+        self.transactional_id = transactional_id
+        self.stopping = threading.Event()
+        self.copied, self.instances, self.errors, self.step = 0, 0, Counter(), "open"
+
+    def run(self):
+        while not self.stopping.is_set():
+            self.instances += 1
+            if self.attempt("open"):
+                while not self.stopping.is_set() and self.copy_some():
+                    pass
+            else:
+                time.sleep(1)
+            self.attempt("shut")
+
+    def copy_some(self):
+        """Copy what one poll returns in a transaction. Return whether this instance can continue."""
+        records = self.call("poll")
+        if records is None:
+            return self.attempt("rewind")
+        if not records:
+            return True
+        if not self.attempt("begin"):
+            return False
+        positions = {partition: offset + 1 for partition, offset, _, _ in records}
+        steps = (("send", records), ("send_offsets", positions), ("commit",))
+        if all(self.attempt(*step) for step in steps):
+            self.copied += len(records)
+            return True
+        return self.attempt("abort") and self.attempt("rewind")
+
+    def attempt(self, step, *arguments):
+        """Return whether a step succeeds."""
+        return self.call(step, *arguments) is not None
+
+    def call(self, step, *arguments):
+        """Return the result of a step (True if it has none), or None after an error."""
+        self.step = step
+        try:
+            result = getattr(self, step)(*arguments)
+        except Exception as error:
+            self.errors[f"{step}: {self.driver.describe(error)['type']}"] += 1
+            print(f"{self.transactional_id} {time.time():.3f} {step}: {error!r}", file=sys.stderr, flush=True)
+            return None
+        return True if result is None else result
+
+    def state(self):
+        return {"copied": self.copied, "instances": self.instances, "errors": dict(self.errors), "step": self.step}
+
+    def finish(self):
+        self.stopping.set()
+        self.join(50)
+        if self.is_alive():
+            raise TimeoutError(f"the copier did not close within 50 s: {self.step}")
+
+
 class Driver:
-    """Base of the drivers: the tables of open producers and members."""
+    """Base of the drivers: the tables of open producers, members and copiers."""
 
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap
-        self.producers, self.members = {}, {}
+        self.producers, self.members, self.copiers = {}, {}, {}
+
+    def op_copier_open(self, id, **options):
+        self.copiers[id] = self.new_copier(self, **options)
+        self.copiers[id].start()
+
+    def op_copier_state(self, id):
+        return self.copiers[id].state()
+
+    def op_copier_close(self, id):
+        self.copiers.pop(id).finish()
 
     def op_member_open(self, id, **options):
         self.members[id] = self.new_member(**options)

@@ -3,7 +3,7 @@
 import time
 
 import kafka
-from jsonl import EVENT_TIMEOUT_S, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.codec import has_snappy
@@ -49,7 +49,73 @@ class GroupMember(Member):
         self.consumer.close()
 
 
+class GroupCopier(Copier):
+    producer = consumer = None
+
+    def open(self):
+        self.producer = KafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            client_id=self.transactional_id,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=20_000,
+            max_block_ms=30_000,
+        )
+        self.producer.init_transactions()
+        self.consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            client_id=self.transactional_id,
+            group_id=self.group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=3_000,
+            heartbeat_interval_ms=500,
+        )
+        self.consumer.subscribe([self.source])
+
+    def poll(self):
+        polled = self.consumer.poll(timeout_ms=1_000, max_records=200)  # longer than a rejoin, see GroupMember
+        self.metadata = self.consumer.group_metadata()
+        return [(r.partition, r.offset, r.key, r.value) for records in polled.values() for r in records]
+
+    def begin(self):
+        self.producer.begin_transaction()
+
+    def send(self, records):
+        futures = [
+            self.producer.send(self.sink, partition=partition, key=key, value=value)
+            for partition, _, key, value in records
+        ]
+        # kafka-python 3.0.12 commits without the records of a batch that expired, and reports that here only.
+        self.producer.flush()
+        for future in futures:
+            future.get(timeout=120)
+
+    def send_offsets(self, positions):
+        offsets = {TopicPartition(self.source, p): OffsetAndMetadata(offset, "", -1) for p, offset in positions.items()}
+        self.producer.send_offsets_to_transaction(offsets, self.metadata)
+
+    def commit(self):
+        self.producer.commit_transaction()
+
+    def abort(self):
+        self.producer.abort_transaction()
+
+    def rewind(self):
+        for place in self.consumer.assignment():
+            committed = self.consumer.committed(place, timeout_ms=30_000)
+            self.consumer.seek(place, committed or 0)
+
+    def shut(self):
+        for client in (self.consumer, self.producer):
+            if client is not None:
+                client.close(timeout_ms=5_000) if client is self.consumer else client.close(timeout=5)
+        self.consumer = self.producer = None
+
+
 class KafkaPythonDriver(Driver):
+    new_copier = GroupCopier
+
     def op_hello(self):
         missing = {
             "null-header": "kafka-python refuses a header without a value",

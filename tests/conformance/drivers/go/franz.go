@@ -2,17 +2,21 @@ package main
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// The default of 5 s is longer than leaders stay in the tests that move them.
+const metadataMinAge = 200 * time.Millisecond
+
 type franz struct{ client *kgo.Client }
 
 func openFranz(bootstrap string, a args) (producer, error) {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.TransactionalID(a.TransactionalID),
 		kgo.TransactionTimeout(time.Duration(a.TimeoutMs)*time.Millisecond),
 		kgo.ProduceRequestTimeout(a.requestTimeout()),
@@ -21,6 +25,7 @@ func openFranz(bootstrap string, a args) (producer, error) {
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerLinger(0),
 		kgo.AllowAutoTopicCreation(),
+		kgo.MetadataMinAge(metadataMinAge),
 	)
 	return franz{client}, err
 }
@@ -32,7 +37,7 @@ func (f franz) send(records []row, awaited bool) ([]int64, error) {
 	var failed error
 	offsets := make([]int64, len(records))
 	for i, r := range records {
-		record := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Value: r.bytes()}
+		record := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: decode(r.Key), Value: decode(r.Value)}
 		f.client.Produce(context.Background(), record, func(r *kgo.Record, err error) {
 			lock.Lock()
 			defer lock.Unlock()

@@ -14,6 +14,7 @@ import (
 type row struct {
 	Topic     string  `json:"topic"`
 	Partition int32   `json:"partition"`
+	Key       *string `json:"key"`
 	Value     *string `json:"value"`
 }
 
@@ -24,11 +25,15 @@ type args struct {
 	RequestTimeoutMs int    `json:"request_timeout_ms"`
 	Records          []row  `json:"records"`
 	Awaited          *bool  `json:"awaited"`
+	copierArgs
 }
 
-func (r row) bytes() []byte {
-	value, _ := base64.StdEncoding.DecodeString(*r.Value)
-	return value
+func decode(text *string) []byte {
+	if text == nil {
+		return nil
+	}
+	content, _ := base64.StdEncoding.DecodeString(*text)
+	return content
 }
 
 func (a args) requestTimeout() time.Duration {
@@ -85,7 +90,7 @@ func main() {
 		}
 		ok, err := serve(chosen, bootstrap, producers, request.Op, request.Args)
 		if err != nil {
-			told := map[string]any{"type": fmt.Sprintf("%T", err), "code": nil, "message": err.Error()}
+			told := map[string]any{"type": nameOf(err), "code": nil, "message": err.Error()}
 			_ = answers.Encode(map[string]any{"error": told})
 		} else {
 			_ = answers.Encode(map[string]any{"ok": ok})
@@ -112,6 +117,13 @@ func serve(chosen library, bootstrap string, producers map[string]producer, op s
 		return nil, p.end(true)
 	case "abort":
 		return nil, p.end(false)
+	case "copier_open":
+		copiers[a.ID] = openCopier(bootstrap, a.TransactionalID, a.copierArgs)
+		return nil, nil
+	case "copier_state":
+		return copiers[a.ID].look(), nil
+	case "copier_close":
+		return nil, copiers[a.ID].finish()
 	case "producer_close":
 		delete(producers, a.ID)
 		p.close()

@@ -38,7 +38,7 @@ func (s *saramaProducer) begin() error { return s.async.BeginTxn() }
 
 func (s *saramaProducer) send(records []row, awaited bool) ([]int64, error) {
 	for _, r := range records {
-		message := &sarama.ProducerMessage{Topic: r.Topic, Partition: r.Partition, Value: sarama.ByteEncoder(r.bytes())}
+		message := &sarama.ProducerMessage{Topic: r.Topic, Partition: r.Partition, Value: sarama.ByteEncoder(decode(r.Value))}
 		select {
 		case s.async.Input() <- message:
 			s.pending++
