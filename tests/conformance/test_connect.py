@@ -1,7 +1,7 @@
 """Kafka Connect with its default factors of 3 runs unchanged on three brokers of one process.
 
-A worker in distributed mode copies the lines of a file into a topic, in transactions (`exactly.once.source.support`), and
-the records of the topic into another file.
+A worker in distributed mode copies the lines of a file into a topic, in transactions (`exactly.once.source.support`),
+and the records of the topic into another file.
 """
 
 import contextlib
@@ -95,10 +95,14 @@ def worker(ottla_broker, tmp_path):
         yield started
 
 
-def replication_factors(broker):
+def list_factors(broker):
     """Return the replication factor of each topic."""
     with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
         return {topic["name"]: len(topic["partitions"][0]["replica_nodes"]) for topic in admin.describe_topics()}
+
+
+def read_lines(path):
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_connect_copies_each_line_once_while_leaders_move_and_brokers_stop(worker, ottla_broker, tmp_path):
@@ -111,18 +115,15 @@ def test_connect_copies_each_line_once_while_leaders_move_and_brokers_stop(worke
         written.extend(lines)
 
     def wait_for_copy(what):
-        eventually(lambda: set(copied()) >= set(written), f"{what}: all lines are copied", EVENT_TIMEOUT_S)
-
-    def copied():
-        return copy.read_text().splitlines() if copy.exists() else []
+        eventually(lambda: set(read_lines(copy)) >= set(written), f"{what}: all lines are copied", EVENT_TIMEOUT_S)
 
     write("first")
     factors = {"topic.creation.default.replication.factor": "3", "topic.creation.default.partitions": "1"}
     worker.run_connector("source", "Source", file=str(source), topic="lines", **factors)
-    eventually(lambda: "lines" in replication_factors(ottla_broker), "the connector has created its topic", EVENT_TIMEOUT_S)
+    eventually(lambda: "lines" in list_factors(ottla_broker), "the connector creates its topic", EVENT_TIMEOUT_S)
     worker.run_connector("sink", "Sink", file=str(copy), topics="lines")
     wait_for_copy("first")
-    assert set(replication_factors(ottla_broker).values()) == {3}
+    assert set(list_factors(ottla_broker).values()) == {3}
 
     ottla_broker.move_leader("lines", 0, to=2)
     ottla_broker.move_coordinator("connect-source-0", to=2)
