@@ -1,6 +1,6 @@
 """The test suites of librdkafka and franz-go against a broker, with consumers of the consumer protocol.
 
-    python tests/conformance/client_suites.py librdkafka|franz-go ottla|apache [TEST...]
+    python tests/conformance/client_suites.py librdkafka|franz-go ottla|ottla-three|apache [TEST...]
 
 prints the outcome of each test, and of others than `TESTS` if they are named. The sources come from the registries of
 npm and Go at run time. librdkafka is built once, into the cache folder, which takes some ten minutes.
@@ -53,6 +53,11 @@ TESTS = {
         *("0113:multiple_subscription_changes", "0113:commit_during_rebalance", "0113:incremental_rebalances"),
     ],
     "franz-go": ["TestGroupETL", "TestTxnEtl", "TestGroupSimple", "Test848RegexBrokerResolves"],
+}
+# Tests with acks, transactions, idempotence, groups or metadata of several brokers.
+OF_THREE = {
+    "librdkafka": ["0008", "0090", "0094", "0103", "0112", "0118", "0125"],
+    "franz-go": TESTS["franz-go"],
 }
 LACKING = {"librdkafka": ("npm", "gcc", "g++", "make"), "franz-go": ("go",)}
 
@@ -152,7 +157,7 @@ def run_franz(broker: Broker, names: Iterable[str], directory: Path) -> Iterator
     environment = os.environ | {
         "KGO_SEEDS": broker.bootstrap,
         "KGO_LOG_LEVEL": "none",
-        "KGO_TEST_RF": "1",
+        "KGO_TEST_RF": str(broker.bootstrap.count(",") + 1),
         "KGO_TEST_RECORDS": "20000",
     }
     command = ["go", "test", "-json", "-count=1", "-timeout=20m", "-run", f"^({'|'.join(names)})$", FRANZ]

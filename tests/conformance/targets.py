@@ -235,6 +235,22 @@ class OttlaByOptions(Ottla):
         return True
 
 
+class OttlaThree(Ottla):
+    """Ours as three brokers; `bootstrap` names all of them."""
+
+    name = "Ottla as three brokers"
+
+    def command(self):
+        self.bootstrap = self.bootstrap.partition(",")[0]
+        return [*super().command(), "--brokers", "3"]
+
+    def is_ready(self):
+        if not super().is_ready():
+            return False
+        self.bootstrap = ",".join(line.rpartition("//")[2] for line in self.ready_file.read_text().splitlines())
+        return True
+
+
 class OttlaAtLevel(Ottla):
     """Ours with `transaction.version` below its default."""
 
@@ -260,6 +276,7 @@ class ApacheKafkaV1(ApacheKafka):
 
 TARGETS = {
     "ottla": Ottla,
+    "ottla-three": OttlaThree,
     "ottla-v1": OttlaV1,
     "ottla-v0": OttlaV0,
     "apache": ApacheKafka,

@@ -4,8 +4,8 @@
 """
 
 import pytest
-from client_suites import FAILED, OVERRIDES, RUN, TESTS, lacks
-from targets import Ottla
+from client_suites import FAILED, OF_THREE, OVERRIDES, RUN, TESTS, lacks
+from targets import Ottla, OttlaThree
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(7200)]
 FAILING = {
@@ -15,14 +15,15 @@ FAILING = {
 
 
 @pytest.mark.parametrize("suite", TESTS)
-def test_suite_of_a_client_passes(suite, tmp_path):
+@pytest.mark.parametrize("brokers, target, tests", [(1, Ottla, TESTS), (3, OttlaThree, OF_THREE)], ids=["one", "three"])
+def test_suite_of_a_client_passes(suite, brokers, target, tests, tmp_path):
     if reason := lacks(suite):
         pytest.skip(reason)
-    broker = Ottla(tmp_path / "ottla", OVERRIDES).start()
+    broker = target(tmp_path / "ottla", OVERRIDES | {"default.replication.factor": str(brokers)}).start()
     try:
-        outcomes = {name: outcome for name, outcome, _ in RUN[suite](broker, TESTS[suite], tmp_path)}
+        outcomes = {name: outcome for name, outcome, _ in RUN[suite](broker, tests[suite], tmp_path)}
     finally:
         broker.stop()
-    assert len(outcomes) >= len(TESTS[suite]), f"tests are missing, logs are in {tmp_path}"
+    assert len(outcomes) >= len(tests[suite]), f"tests are missing, logs are in {tmp_path}"
     failed = {name for name, outcome in outcomes.items() if outcome == FAILED}
     assert failed <= FAILING.keys(), f"logs are in {tmp_path}"

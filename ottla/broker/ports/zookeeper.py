@@ -115,6 +115,9 @@ class KazooZooKeeper:
     def _follow(self, state: object) -> None:
         """Follow the connection. kazoo calls this in its own thread."""
         connected = state == self._connected_state
+        if not connected:
+            # A server that was wiped or restored refuses a client that has seen later changes, for ever.
+            self._client.last_zxid = 0
 
         def change() -> None:
             self.is_connected = connected
