@@ -23,6 +23,7 @@ GROUP_OF_FILES = {
     "tests/conformance/test_": JVM,
     "tests/conformance/compaction/": JVM,
     "tests/conformance/in_the_log/": JVM,
+    "tests/conformance/several_brokers/": JVM,
     "tests/wire/broker/test_configs_act.py": JVM,
     "tests/wire/test_kafka_reads_ours.py": JVM,
     "tests/wire/broker/": BROKERS,
