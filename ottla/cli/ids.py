@@ -72,7 +72,9 @@ class _Nodes:
 )
 @takes_format
 def ids(words: tuple[str, ...], url: str | None, admin_token_file: str | None, format_name: str) -> None:
-    """Show which broker took the last block of producer ids from ZooKeeper, and the first id after it.
+    """Show or raise the counter of producer ids in ZooKeeper.
+
+    Prints which broker took the last block of ids, and the first id after it.
 
     `ottla ids raise zk:2181/ottla 12000` raises the counter, so that no broker gets an id below 12000: after ZooKeeper
     was wiped or restored. It never lowers the counter.

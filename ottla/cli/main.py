@@ -35,7 +35,7 @@ GROUPS: Final = {
             "ottla.cli.txn.command",
             "Find transactions that hold back committed reads, and those that will never end.",
         ),
-        "ids": ("ottla.cli.ids", "Show and raise the counter of producer ids in ZooKeeper."),
+        "ids": ("ottla.cli.ids", "Show or raise the counter of producer ids in ZooKeeper."),
         "audit": ("ottla.spark_jobs.command_lines", "Audit data directories in place, or a cluster over the wire."),
         "alert": ("ottla.spark_jobs.command_lines", "Report transactions that begin to hang, while a broker runs."),
         "inspect": ("ottla.cli.inspect.command", "Show the contents and the state of a data directory or a cluster."),

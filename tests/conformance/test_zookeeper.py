@@ -159,7 +159,7 @@ def test_a_wiped_zookeeper_is_refused_until_it_is_raised(tmp_path, zookeeper, pr
     assert lower.returncode == 1 and lower.stderr.count("\n") == 1 and "never lowered" in lower.stderr
 
 
-def test_the_command_says_what_is_missing(zookeeper):
+def test_the_command_refuses_a_missing_node_and_bad_arguments(zookeeper):
     missing = ottla_ids(f"{zookeeper.address}/otla")
     assert missing.returncode == 1 and missing.stdout == ""
     assert "there is no block at /otla/latest_producer_id_block" in missing.stderr and "zookeeper" in missing.stderr

@@ -49,7 +49,8 @@ def foreign_imports(folder):
 
 
 @pytest.mark.parametrize(
-    ("folder", "extras"), [("ottla/protocol", ()), ("ottla/broker", ("tls", "oauth")), ("ottla/cli", ("tls", "top"))]
+    ("folder", "extras"),
+    [("ottla/protocol", ()), ("ottla/broker", ("tls", "oauth", "zookeeper")), ("ottla/cli", ("tls", "top"))],
 )
 def test_the_core_imports_what_a_plain_install_brings_and_what_its_extras_add(folder, extras):
     added = [requirement for extra in extras for requirement in PROJECT["optional-dependencies"][extra]]
@@ -60,7 +61,7 @@ def test_the_core_imports_what_a_plain_install_brings_and_what_its_extras_add(fo
     "command", ["ottla.cli.serve", "ottla.cli.certs", "ottla.cli.top.command", "ottla.broker.server"]
 )
 def test_importing_a_command_does_not_import_libraries_of_extras(command):
-    late = {"cryptography", "joserfc", "rich"}
+    late = {"cryptography", "joserfc", "kazoo", "rich"}
     source = f"import sys, {command}, ottla.broker.listening; print({late} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout == "set()\n"
 

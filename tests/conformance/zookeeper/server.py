@@ -39,7 +39,7 @@ def jars():
 
 
 class ZooKeeper(Broker):
-    """One server, from Debian's package or from the jars. `address` is `host:port`."""
+    """Server of one node, from the package of Debian or from the jars. `address` is `host:port`."""
 
     name = "ZooKeeper"
     start_timeout_s = 300.0
