@@ -148,22 +148,22 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
         error = ErrorCode.KAFKA_STORAGE_ERROR
     elif not error:
         last_fetched = row.last_fetched_epoch if version >= FIRST_VERSION_WITH_LAST_EPOCH else -1  # type: ignore[attr-defined]
-        error, diverging = _check_offset(partition, offset, last_fetched)
+        if last_fetched >= 0:
+            error, diverging = _compare_epochs(partition, offset, last_fetched)
+        if diverging is None and not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
     return FetchPartitionStatus(offset, max_bytes, partition, error, partition.leader_epoch, requested, diverging)
 
 
-def _check_offset(
+def _compare_epochs(
     partition: Partition, offset: int, last_fetched_epoch: int
 ) -> tuple[ErrorCode, tuple[int, int] | None]:
-    """Return the error of an offset, and the place from which on the client's log is another one (`readRecords`)."""
-    if last_fetched_epoch >= 0:
-        epoch, end_offset = end = partition.end_offset_for_epoch(last_fetched_epoch)
-        if end == UNDEFINED:
-            return ErrorCode.OFFSET_OUT_OF_RANGE, None
-        if epoch < last_fetched_epoch or end_offset < offset:
-            return NO_ERROR, end
-    is_inside = partition.log.log_start_offset <= offset <= partition.log.log_end_offset
-    return NO_ERROR if is_inside else ErrorCode.OFFSET_OUT_OF_RANGE, None
+    """Return the place from which on the client's log is another one, or the error of an unknown epoch
+    (`readRecords`)."""
+    epoch, end_offset = end = partition.end_offset_for_epoch(last_fetched_epoch)
+    if end == UNDEFINED:
+        return ErrorCode.OFFSET_OUT_OF_RANGE, None
+    return NO_ERROR, end if epoch < last_fetched_epoch or end_offset < offset else None
 
 
 def _check_again(broker: Broker, version: int, row: FetchPartitionStatus, partition: Partition) -> ErrorCode:
