@@ -99,7 +99,7 @@ def update_features(cluster: Cluster, updates: Sequence[FeatureUpdate]) -> None:
 
 
 def reserve_producer_ids(cluster: Cluster) -> None:
-    cluster.unused_ids._reserve()
+    cluster.producer_id_manager._reserve()
     sync(cluster)
 
 

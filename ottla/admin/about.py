@@ -70,7 +70,7 @@ def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> 
                 "next_producer_id": broker.cluster.controller.next_producer_id,
                 "problem": "" if blocks is None else blocks.problem,
                 "brokers": [
-                    {"broker": each.cluster.node_id, "unused": each.cluster.unused_ids.unused}
+                    {"broker": each.cluster.node_id, "unused": each.cluster.producer_id_manager.unused_ids}
                     for each in broker.brokers
                 ],
             }

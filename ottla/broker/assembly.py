@@ -369,7 +369,6 @@ def _count_ids_with(
     """Let the brokers of the cluster take blocks of producer ids from ZooKeeper."""
     blocks = ZooKeeperBlocks(zookeeper, parse_address(config.zookeeper_connect), cluster.controller, turns, clock)
     cluster.take_producer_ids_from(blocks.take_block)
-    blocks.open()
     return blocks
 
 

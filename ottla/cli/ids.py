@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
 from ottla.broker.ports.zookeeper import Answer, KazooZooKeeper, OnAnswer, Outcome
 from ottla.cli.output import Output, fail, output_for, table_of, takes_format
 from ottla.protocol.producer_id_node import (
@@ -22,7 +23,6 @@ from ottla.protocol.producer_id_node import (
 
 NO_BLOCK, FAILED = 1, 2
 ANSWER_S: Final = 10.0
-BLOCK: Final = 1000
 NO_BROKER: Final = -1
 """The broker of a block that `ottla ids raise` has written."""
 
@@ -116,12 +116,12 @@ def _show(address: ZooKeeperAddress, url: str | None, token_file: str | None, ou
 
 
 def _raise(address: ZooKeeperAddress, text: str, out: Output) -> None:
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= LAST_ID - BLOCK):
-        fail(FAILED, f"{text}: must be the first id that may be given, from 1 to {LAST_ID - BLOCK}")
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= LAST_ID - PRODUCER_ID_BLOCK):
+        fail(FAILED, f"{text}: must be the first id that may be given, from 1 to {LAST_ID - PRODUCER_ID_BLOCK}")
     first = int(text)
     nodes = _Nodes(address)
     path = address.root + NODE
-    data = encode_block(Block(NO_BROKER, max(0, first - BLOCK), first - 1))
+    data = encode_block(Block(NO_BROKER, max(0, first - PRODUCER_ID_BLOCK), first - 1))
     answer = Answer(Outcome.OTHER_VERSION)
     while answer.outcome is not Outcome.OK:
         block, version = _read(address, nodes, repairs=True)

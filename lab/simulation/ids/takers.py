@@ -4,7 +4,7 @@ Another process takes blocks too, in some runs with the id of a broker of the si
 wiped, or set back to what it was, and raised after a while, as `ottla ids raise` does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -51,8 +51,8 @@ class IdTakers:
         """Return the connection of a life of the broker."""
         schedule = self._world.schedule
 
-        def after(delay_ms: float, work: object) -> None:
-            schedule.after(delay_ms, partial(clock.next_turn, work))  # type: ignore[arg-type]
+        def after(delay_ms: float, work: Callable[[], None]) -> None:
+            schedule.after(delay_ms, partial(clock.next_turn, work))
 
         return ModelConnection(self._model, after, self._random, LOST, SLOW_MS)
 

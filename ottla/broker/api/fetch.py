@@ -137,15 +137,17 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
     index, offset = row.partition, row.fetch_offset  # type: ignore[attr-defined]
     max_bytes = row.partition_max_bytes  # type: ignore[attr-defined]
     partition = broker.cluster.partition(topic, index)
-    requested = row.current_leader_epoch if version >= 9 else -1  # type: ignore[attr-defined]
+    follows = partition is None
     if partition is None:
         partition = broker.cluster.replica(topic, index)
-        error = NO_ERROR if partition is None else leader_epoch_error(requested, partition.leader_epoch)
-        if partition is None or (version < FIRST_VERSION_FROM_FOLLOWERS and partition.offline is None):
-            return FetchPartitionStatus(offset, max_bytes, None, error or broker.cluster.absence(topic, index))
+    if partition is None:
+        return FetchPartitionStatus(offset, max_bytes, None, broker.cluster.absence(topic, index))
+    requested = row.current_leader_epoch if version >= 9 else -1  # type: ignore[attr-defined]
     error, diverging = leader_epoch_error(requested, partition.leader_epoch), None
     if partition.offline is not None:
         error = ErrorCode.KAFKA_STORAGE_ERROR
+    elif not error and follows and version < FIRST_VERSION_FROM_FOLLOWERS:
+        error = broker.cluster.absence(topic, index)
     elif not error:
         last_fetched = row.last_fetched_epoch if version >= FIRST_VERSION_WITH_LAST_EPOCH else -1  # type: ignore[attr-defined]
         if last_fetched >= 0:

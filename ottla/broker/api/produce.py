@@ -249,11 +249,9 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
             for row in of_topic:
                 if row.error:
                     failed.append(row)
-                if row.error and names_leaders:
-                    leader = _with_leader(broker, request, row, endpoints).current_leader
-                    await partitions.add(*row[1:8], **({"current_leader": leader} if leader else {}))
-                else:
-                    await partitions.add(*row[1:8])
+                    if names_leaders:
+                        row = _with_leader(broker, request, row, endpoints)
+                await partitions.add(*row[1:8], current_leader=row.current_leader)
             await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
         if acks:
             return reply.finish(responses=topics, node_endpoints=endpoints)._replace(row_errors=failed)

@@ -119,7 +119,7 @@ class Cluster:
             self._place,
         )
         self.reserve_producer_ids: Reserve = self.controller.reserve_producer_ids
-        self.unused_ids = ProducerIdManager(self.controller.reserve_producer_ids, turns, node_id)
+        self.producer_id_manager = ProducerIdManager(self.controller.reserve_producer_ids, turns, node_id)
 
     @property
     def topics(self) -> dict[str, TopicImage]:
@@ -295,15 +295,15 @@ class Cluster:
     def take_producer_ids_from(self, reserve: Reserve) -> None:
         """Take blocks of producer ids from another place than the metadata log, which still has a record of each."""
         self.reserve_producer_ids = reserve
-        self.unused_ids = ProducerIdManager(reserve, self._turns, self.node_id)
+        self.producer_id_manager = ProducerIdManager(reserve, self._turns, self.node_id)
 
     def next_producer_id(self) -> int | None:
         """Return an unused producer id; None if no id is durable yet (`producer_ids`)."""
-        return self.unused_ids.next_id()
+        return self.producer_id_manager.next_id()
 
     async def producer_ids(self) -> bool:
         """Wait until a producer id is available; return False if there is none now."""
-        return await self.unused_ids.wait_for_id()
+        return await self.producer_id_manager.wait_for_id()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
         """Return the reason why a topic of this name cannot be created, or None."""

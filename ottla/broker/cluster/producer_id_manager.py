@@ -32,7 +32,7 @@ class ProducerIdManager:
         self._without_id: list[Wait[ErrorCode]] = []
 
     @property
-    def unused(self) -> int:
+    def unused_ids(self) -> int:
         """The number of ids that the broker has left."""
         return len(self._free) + len(self._next_block)
 

@@ -11,7 +11,7 @@ class View(Cluster):
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         vars(self).update(vars(cluster))  # all state is the cluster's
         self.node_id = node_id
-        self.unused_ids = ProducerIdManager(cluster.reserve_producer_ids, cluster._turns, node_id)
+        self.producer_id_manager = ProducerIdManager(cluster.reserve_producer_ids, cluster._turns, node_id)
         self._whole = cluster
 
     def replica(self, topic: str, index: int) -> Partition | None:

@@ -12,11 +12,10 @@ Source: `ZkProducerIdManager`, `ProducerIdBlockZNode` of Kafka 3.9.1.
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
-from ottla.broker.cluster.controller import Controller
+from ottla.broker.cluster.controller import Controller, OnBlock, OnDurable
 from ottla.broker.deadline import Deadline
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.zookeeper import Answer, OnAnswer, Outcome, ZooKeeper
@@ -39,8 +38,8 @@ class _Request(NamedTuple):
     """A block that a broker of the process waits for."""
 
     node_id: int
-    applied: Callable[[range], None]
-    durable: Callable[[ErrorCode], None]
+    applied: OnBlock
+    durable: OnDurable
 
 
 class ZooKeeperBlocks:
@@ -58,25 +57,22 @@ class ZooKeeperBlocks:
         self._zookeeper = zookeeper
         self._address = address
         self._path = address.root + NODE
+        self._node = f"ZooKeeper node {self._path} of {address.hosts}"
         self._controller = controller
         self._turns = turns
         self._clock = clock
         self._size = size
         self._waiting: deque[_Request] = deque()
         self._attempt = 0
-        self._under_way = False
         self._deadline: Deadline | None = None
         self._backoff_ms = FIRST_BACKOFF_MS
         self._not_before_ms = 0.0
         self.problem = ""
         """Why the last attempt has failed; empty if it has not."""
         zookeeper.on_connected = self._report
+        Deadline(clock, turns, CONNECT_MS, self._report_missing)
 
-    def open(self) -> None:
-        """Log later that ZooKeeper is missing, if it still is."""
-        Deadline(self._clock, self._turns, CONNECT_MS, self._report_missing)
-
-    def take_block(self, node_id: int, applied: Callable[[range], None], durable: Callable[[ErrorCode], None]) -> bool:
+    def take_block(self, node_id: int, applied: OnBlock, durable: OnDurable) -> bool:
         """Take the next block for a broker. Return False for some time after an attempt has failed.
 
         `applied` gets the block when its record is durable; then, and if there is no block, `durable` gets the error.
@@ -84,7 +80,7 @@ class ZooKeeperBlocks:
         if self._clock.monotonic_ms() < self._not_before_ms:
             return False
         self._waiting.append(_Request(node_id, applied, durable))
-        if not self._under_way:
+        if self._deadline is None:
             self._begin()
         return True
 
@@ -95,7 +91,6 @@ class ZooKeeperBlocks:
     # --- an attempt -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._under_way = True
         self._zookeeper.read(self._path, self._expect(self._on_read))
 
     def _expect(self, on_answer: OnAnswer) -> OnAnswer:
@@ -105,15 +100,16 @@ class ZooKeeperBlocks:
 
         def give_up() -> None:
             self._attempt += 1
+            self._deadline = None
             self._fail(f"ZooKeeper {self._address} has not answered within {ANSWER_MS / 1000:.0f} s")
 
         def receive(answer: Answer) -> None:
             if attempt == self._attempt:
-                self._cancel_deadline()
+                deadline.cancel()
+                self._deadline = None
                 on_answer(answer)
 
-        self._cancel_deadline()
-        self._deadline = Deadline(self._clock, self._turns, ANSWER_MS, give_up)
+        deadline = self._deadline = Deadline(self._clock, self._turns, ANSWER_MS, give_up)
         return receive
 
     def _on_read(self, answer: Answer) -> None:
@@ -124,16 +120,16 @@ class ZooKeeperBlocks:
         try:
             last = parse_block(answer.data)
         except BadBlock as error:
-            self._fail(f"ZooKeeper node {self._path} of {self._address.hosts}: {error}. {self._how_to_raise(known)}")
+            self._fail(f"{self._node}: {error}. {self._how_to_raise(known)}")
             return
         first = known if last is None else last.last + 1
         if first < known:
             self._fail(
-                f"ZooKeeper node {self._path} of {self._address.hosts} ends at producer id {first - 1}, but the "
-                f"metadata log knows ids up to {known - 1}: it was wiped or restored. {self._how_to_raise(known)}"
+                f"{self._node} ends at producer id {first - 1}, but the metadata log knows ids up to {known - 1}: "
+                f"it was wiped or restored. {self._how_to_raise(known)}"
             )
         elif first > LAST_ID - self._size:
-            self._fail(f"ZooKeeper node {self._path} of {self._address.hosts} has no producer ids left")
+            self._fail(f"{self._node} has no producer ids left")
         else:
             self._write_block(
                 range(first, first + self._size), None if answer.outcome is Outcome.NO_NODE else answer.version
@@ -162,10 +158,10 @@ class ZooKeeperBlocks:
         log.info("Took the producer ids %d to %d from ZooKeeper %s", block.start, block.stop - 1, self._address)
         if self.problem:
             log.info("ZooKeeper %s gives producer ids again", self._address)
-        self.problem, self._backoff_ms, self._under_way = "", FIRST_BACKOFF_MS, False
+        self.problem, self._backoff_ms = "", FIRST_BACKOFF_MS
         if not self._controller.log_producer_ids(request.node_id, block, request.applied, request.durable):
             request.durable(ErrorCode.KAFKA_STORAGE_ERROR)
-        if self._waiting and not self._under_way:
+        if self._waiting and self._deadline is None:
             self._begin()
 
     def _fail_for(self, answer: Answer) -> None:
@@ -176,17 +172,12 @@ class ZooKeeperBlocks:
         """Answer all requests, and begin no other attempt for a while."""
         if problem != self.problem:
             log.warning("No new producer ids, known ones continue. %s", problem)
-        self.problem, self._under_way = problem, False
+        self.problem = problem
         self._not_before_ms = self._clock.monotonic_ms() + self._backoff_ms
         self._backoff_ms = min(self._backoff_ms * 2, LAST_BACKOFF_MS)
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             request.durable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _how_to_raise(self, known: int) -> str:
         return f"Raise it above all ids in use: ottla ids raise {self._address} {known}"

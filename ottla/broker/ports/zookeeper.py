@@ -8,10 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, Final, NamedTuple, Protocol
 
 SESSION_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 5.0
@@ -80,9 +77,7 @@ class KazooZooKeeper:
         self.is_connected = False
         self.on_connected: Callable[[], None] = lambda: None
         retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=_LONGEST_DELAY_S)
-        self._client: KazooClient = KazooClient(
-            hosts=hosts, timeout=SESSION_S, connection_retry=retry, logger=_KAZOO_LOG
-        )
+        self._client = KazooClient(hosts=hosts, timeout=SESSION_S, connection_retry=retry, logger=_KAZOO_LOG)
         self._client.add_listener(self._follow)
         self._client.start_async()
 
