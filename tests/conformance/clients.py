@@ -319,6 +319,24 @@ def kafka_jars():
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout.strip()
 
 
+def fetch_jars(pom, name):
+    """Return the folder with this name beside Kafka's jars, with the dependencies of a pom, fetched on first use.
+
+    Others may fetch at the same time, so a folder that exists is complete.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+    folder, fetched = cache / name, cache / f"{name}.{os.getpid()}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
+        subprocess.run(command, check=True, capture_output=True, timeout=900)
+        if folder.exists():  # another process was faster
+            shutil.rmtree(fetched)
+        else:
+            fetched.rename(folder)
+    return folder
+
+
 def clients_jar(version):
     """Return the jar of another version of Kafka's Java client, fetched with Maven on first use."""
     folder = Path(kafka_jars()).parent / f"kafka-clients-{version}"

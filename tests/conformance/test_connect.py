@@ -6,14 +6,13 @@ and the records of the topic into another file.
 
 import contextlib
 import json
-import os
 import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
-from clients import QUICK_JVM, eventually
+from clients import QUICK_JVM, eventually, fetch_jars
 from kafka import KafkaAdminClient
 from targets import free_port
 
@@ -22,18 +21,9 @@ from tests.timeout import EVENT_TIMEOUT_S
 pytestmark = [pytest.mark.conformance, pytest.mark.maven, pytest.mark.ottla(brokers=3)]
 
 POM = Path(__file__).parent / "connect" / "pom.xml"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-JARS = CACHE / "kafka-connect-4.3.1"
+JARS = "kafka-connect-4.3.1"
 TOPICS = {name: f"connect-{name}" for name in ("config", "offset", "status")}
 FILES = "org.apache.kafka.connect.file.FileStream"
-
-
-def connect_jars():
-    """Return the folder of Kafka Connect's jars, fetched with Maven on first use."""
-    if not JARS.exists():
-        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-        subprocess.run(command, check=True, capture_output=True, timeout=900)
-    return JARS
 
 
 class Worker:
@@ -54,7 +44,7 @@ class Worker:
             **{f"{name}.storage.topic": topic for name, topic in TOPICS.items()},
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in options.items()))
-        command = ["java", "-Xmx256m", *QUICK_JVM, "-cp", f"{connect_jars()}/*"]
+        command = ["java", "-Xmx256m", *QUICK_JVM, "-cp", f"{fetch_jars(POM, JARS)}/*"]
         with self.log_file.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)], stdout=log, stderr=log

@@ -6,20 +6,16 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from targets import Ottla
+from zookeeper_server import CuttingProxy, ZooKeeper, lacks
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.wire import message
 from ottla.testkit.kit.wire import connect
 from tests.timeout import EVENT_TIMEOUT_S
-
-sys.path.insert(0, str(Path(__file__).parent / "zookeeper"))
-
-from server import CuttingProxy, ZooKeeper, lacks
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks() or "never")
 

@@ -8,7 +8,7 @@ import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
+from jsonl import COPIER_OPTIONS, EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
 
 LOOP = asyncio.new_event_loop()
 
@@ -89,11 +89,7 @@ class GroupCopier(Copier, ConsumerRebalanceListener):
             bootstrap_servers=self.bootstrap,
             client_id=self.transactional_id,
             group_id=self.group,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            session_timeout_ms=3_000,
-            heartbeat_interval_ms=500,
+            **COPIER_OPTIONS,
         )
         await self.consumer.start()
         self.consumer.subscribe([self.source], listener=self)

@@ -82,6 +82,16 @@ class Member(threading.Thread):
             raise RuntimeError(self.failure)
 
 
+COPIER_OPTIONS = {
+    "isolation_level": "read_committed",
+    "enable_auto_commit": False,
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 3_000,
+    "heartbeat_interval_ms": 500,
+}
+"""Options of a copier's consumer, by the names that kafka-python and aiokafka share."""
+
+
 class Copier(threading.Thread):
     """Copies records to the same partitions of another topic, in transactions with its offsets, until it is closed.
 

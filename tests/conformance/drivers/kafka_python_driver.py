@@ -3,7 +3,7 @@
 import time
 
 import kafka
-from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
+from jsonl import COPIER_OPTIONS, EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.codec import has_snappy
@@ -65,11 +65,7 @@ class GroupCopier(Copier):
             bootstrap_servers=self.bootstrap,
             client_id=self.transactional_id,
             group_id=self.group,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            session_timeout_ms=3_000,
-            heartbeat_interval_ms=500,
+            **COPIER_OPTIONS,
         )
         self.consumer.subscribe([self.source])
 

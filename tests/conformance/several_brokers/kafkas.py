@@ -158,14 +158,14 @@ class Kafkas:
 
     def settle(self):
         """Wait until all running brokers know the same brokers and leaders, and replicas that run are in sync."""
-        _until(self._is_settled, "all brokers know the same leaders and in-sync sets")
+        _until(self._do_all_agree, "all brokers know the same leaders and in-sync sets")
         if any(self._lacks_leader(place) for place in self._know(next(iter(self.running)))[1]):
             # An election may follow, or there is no replica that may lead.
             time.sleep(ELECT_S)
-            _until(self._is_settled, "all brokers know the same leaders")
+            _until(self._do_all_agree, "all brokers know the same leaders")
         time.sleep(FOLLOW_S)
 
-    def _is_settled(self):
+    def _do_all_agree(self):
         try:
             known = [self._know(node_id) for node_id in self.running]
         except OSError:

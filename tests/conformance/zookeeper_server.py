@@ -1,19 +1,18 @@
 """A real ZooKeeper, and a proxy in front of it that cuts connections before the answer."""
 
 import contextlib
-import os
 import random
 import shutil
 import socket
-import subprocess
 import threading
 from pathlib import Path
 
+from clients import fetch_jars
 from targets import Broker, free_port
 
-POM = Path(__file__).parent / "pom.xml"
+POM = Path(__file__).parent / "zookeeper" / "pom.xml"
 DEBIANS = Path("/usr/share/zookeeper/bin/zkServer.sh")
-VERSION = "3.9.4"
+NAME = "zookeeper-3.9.4"
 
 
 def lacks():
@@ -21,21 +20,6 @@ def lacks():
     if shutil.which("java") is None:
         return "no java on the path"
     return "" if DEBIANS.exists() or shutil.which("mvn") else "neither Debian's zookeeper nor mvn"
-
-
-def jars():
-    """Return the folder with the jars of ZooKeeper, which Maven fetches on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-    folder, fetched = cache / f"zookeeper-{VERSION}", cache / f"zookeeper-{VERSION}.{os.getpid()}"
-    if not folder.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
-        subprocess.run(command, check=True, capture_output=True, timeout=900)
-        if folder.exists():  # another process was faster
-            shutil.rmtree(fetched)
-        else:
-            fetched.rename(folder)
-    return folder
 
 
 class ZooKeeper(Broker):
@@ -65,7 +49,7 @@ class ZooKeeper(Broker):
             return [str(DEBIANS), "start-foreground", str(self.config)]
         flags = ["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return ["java", *flags, "-cp", f"{jars()}/*", main, str(self.config)]
+        return ["java", *flags, "-cp", f"{fetch_jars(POM, NAME)}/*", main, str(self.config)]
 
     def is_ready(self):
         try:
