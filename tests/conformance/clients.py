@@ -320,7 +320,7 @@ def kafka_jars():
 
 
 def fetch_jars(pom, name):
-    """Return the folder with this name beside Kafka's jars, with the dependencies of a pom, fetched on first use.
+    """Return the folder of this name, next to Kafka's jars, with what a pom depends on, fetched on first use.
 
     Others may fetch at the same time, so a folder that exists is complete.
     """

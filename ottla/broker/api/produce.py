@@ -231,14 +231,17 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
     failure closes the connection, because such a client notices nothing else."""
     few, acks = list(islice(rows, ROWS_AT_ONCE)), request.body.acks
     names_leaders = request.api_version >= FIRST_VERSION_WITH_LEADERS
-    endpoints: list[NodeEndpoint] = []
+    leaders: set[int] = set()
     if len(few) < ROWS_AT_ONCE:
         failed = [row for row in few if row.error]
         if acks:
             if failed and names_leaders:
-                few = [_with_leader(broker, request, row, endpoints) for row in few]
+                few = [_with_leader(broker, row, leaders) for row in few]
             encoded = encode_produce_response(
-                few, request.api_version, request.correlation_id, node_endpoints=endpoints
+                few,
+                request.api_version,
+                request.correlation_id,
+                node_endpoints=_endpoints_of(broker, request, leaders) if leaders else (),
             )
             return Encoded([encoded], row_errors=failed)
     else:
@@ -250,25 +253,27 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
                 if row.error:
                     failed.append(row)
                     if names_leaders:
-                        row = _with_leader(broker, request, row, endpoints)
+                        row = _with_leader(broker, row, leaders)
                 await partitions.add(*row[1:8], current_leader=row.current_leader)
             await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
         if acks:
+            endpoints = _endpoints_of(broker, request, leaders) if leaders else []
             return reply.finish(responses=topics, node_endpoints=endpoints)._replace(row_errors=failed)
     return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}", failed) if failed else NO_REPLY
 
 
-def _with_leader(
-    broker: Broker, request: Request, row: PartitionResponse, endpoints: list[NodeEndpoint]
-) -> PartitionResponse:
-    """Name the leader of a partition that another broker leads, and add its address once (KIP-951)."""
+def _with_leader(broker: Broker, row: PartitionResponse, leaders: set[int]) -> PartitionResponse:
+    """Name the leader of a partition that another broker leads, and add it to `leaders` (KIP-951)."""
     if row.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return row
-    leader, leader_epoch = broker.cluster.leader_of(row.topic, row.partition)
-    for endpoint in broker.endpoints_of(request.session.listener_name):
-        if endpoint.node_id == leader and endpoint not in endpoints:
-            endpoints.append(endpoint)
-    return row._replace(current_leader=(leader, leader_epoch))
+    current = broker.cluster.leader_of(row.topic, row.partition)
+    leaders.add(current[0])
+    return row._replace(current_leader=current)
+
+
+def _endpoints_of(broker: Broker, request: Request, leaders: set[int]) -> list[NodeEndpoint]:
+    """Return the addresses of these brokers."""
+    return [each for each in broker.endpoints_of(request.session.listener_name) if each.node_id in leaders]
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
