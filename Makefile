@@ -15,6 +15,8 @@ JOBS ?= auto
 # How much. CI (.ci/run) says SEEDS=4000 FAST=0, `make check` more; FAST=1 leaves the slow tests out.
 SEEDS ?= 400
 KILLS ?= 5
+# What `make conformance` runs.
+COMPARED ?= tests/conformance tests/crash tests/wire tests/scan tests/audit tests/spark
 FAST ?= 1
 MUTANTS ?= 120
 # A test that fails gets as many more tries, three of the whole run at most, and is told of; CI says 1. What is drawn,
@@ -29,7 +31,7 @@ help:
 	@echo "make demo         play the stories on a broker of its own and audit its files"
 	@echo "make test         lint, types, import contracts, tests but the slow ones, 400 seeds of the simulation"
 	@echo "make check        all tests, 100,000 seeds of the simulation, fifty kills, and make crash"
-	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven)"
+	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven); writes docs/compatibility.md"
 	@echo "make crash        every truncation, flipped bit, failing disk call and 20,000 crash states, of which the tests sample"
 	@echo "make mutants      change one line at a time, 120 times, and tell which changes no test sees (hours)"
 	@echo "make bench        the broker's and the scan's figures"
@@ -110,7 +112,10 @@ conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
 	@$(BIN)/python -c 'import deltalake, grpc_status, moto, pandas' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance]'
-	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire tests/scan tests/audit tests/spark
+	@mkdir -p build
+	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest --junitxml=build/conformance.xml $(COMPARED); status=$$?; \
+	  $(BIN)/python -m lab.compatibility_page build/conformance.xml > build/compatibility.md \
+	  && mv build/compatibility.md docs/compatibility.md; exit $$status
 
 crash: $(STAMP)
 	$(BIN)/python -m lab.crash damage --jobs 2

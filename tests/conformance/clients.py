@@ -147,8 +147,8 @@ class Client:
     def producer(self, transactional_id=None, **options):
         return ProducerHandle(self, f"p{next(self._ids)}", transactional_id, **options)
 
-    def member(self, group, topics, isolation="read_committed"):
-        return MemberHandle(self, f"m{next(self._ids)}", group, topics, isolation)
+    def member(self, group, topics, isolation="read_committed", protocol="classic"):
+        return MemberHandle(self, f"m{next(self._ids)}", group, topics, isolation, protocol)
 
     def read(self, topics, isolation="read_committed"):
         """Every record from the beginning to the end that this isolation level sees now, as a fresh consumer."""
@@ -276,9 +276,10 @@ class ProducerHandle:
 class MemberHandle:
     """A member of a group that polls and commits by itself until it is closed."""
 
-    def __init__(self, client, id, group, topics, isolation):
+    def __init__(self, client, id, group, topics, isolation, protocol):
         self._client, self._id = client, id
-        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation)
+        options = {} if protocol == "classic" else {"protocol": protocol}
+        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation, **options)
 
     def assignment(self):
         return {(topic, partition) for topic, partition in self._state()["assignment"]}

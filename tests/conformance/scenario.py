@@ -6,21 +6,45 @@ A step that needs something a client library lacks names it with `@needs`, and i
 """
 
 import random
+import time
 from contextlib import ExitStack
 
 from clients import Client, DriverError, eventually, eventually_equal
 
 from ottla.testkit.proxying import ProxyServer
+from tests.logins import USER
 
 STEPS = []
+# What the steps show: the columns of docs/compatibility.md.
+FEATURES = (
+    TOPICS := "topics",
+    RECORDS := "records",
+    IDEMPOTENCE := "idempotence",
+    TRANSACTIONS := "transactions",
+    GROUPS := "groups",
+    CONSUMER_GROUPS := "consumer groups (KIP-848)",
+    COPY := "exactly-once copy",
+    TLS := "TLS",
+    SCRAM := "SCRAM over TLS",
+    ACLS := "ACLs",
+)
+PROTOCOLS = {TLS: "SSL", SCRAM: "SASL_SSL", ACLS: "SASL_SSL"}
+"""The protocol of the features that need a broker with logins."""
+LONG = dict.fromkeys((CONSUMER_GROUPS, COPY), "takes many seconds")
+COPIED, KILLS_OF_COPIER = 2_000, 3
+TOPIC_AUTHORIZATION_FAILED = 29
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class StepContext:
-    """The client of a step, and topic, group and transactional ids that no other step uses."""
+    """The client of a step, and topic, group and transactional ids that no other step uses.
 
-    def __init__(self, client: Client, step: str):
+    `start_another` starts another process of the client. `administrator` is a client of kafka-python with all rights.
+    """
+
+    def __init__(self, client: Client, step: str, start_another=None, administrator=None):
         self.client, self.prefix = client, f"{client.name}.{step}"
+        self.start_another, self.administrator = start_another, administrator
 
     def name(self, name):
         return f"{self.prefix}.{name}"
@@ -34,15 +58,15 @@ class StepContext:
         return self.client.producer(transactional_id and self.name(transactional_id), **options)
 
 
-def step(function=None, *, needs=None):
-    """Registers a step; `needs` is a feature that a driver may list as missing."""
+def step(feature, *, needs=None):
+    """Registers a step of a feature. A driver may list `feature`, or `needs`, as missing."""
 
     def register(function):
-        function.needs = needs
+        function.feature, function.needs = feature, needs
         STEPS.append(function)
         return function
 
-    return register(function) if function else register
+    return register
 
 
 def catch_refusal(call, *args, **options):
@@ -54,7 +78,7 @@ def catch_refusal(call, *args, **options):
     raise AssertionError(f"{call.__name__} was accepted")
 
 
-@step
+@step(TOPICS)
 def create_and_delete_topics(context):
     kept, dropped = context.topics("kept", "dropped", partitions=3)
     with context.producer() as producer:
@@ -65,7 +89,7 @@ def create_and_delete_topics(context):
     assert context.client.values([kept]) == []
 
 
-@step
+@step(TOPICS)
 def a_topic_created_again_starts_empty(context):
     topic = context.topics("again")
     with context.producer() as producer:
@@ -78,7 +102,7 @@ def a_topic_created_again_starts_empty(context):
     assert context.client.values([topic]) == ["second life"]
 
 
-@step
+@step(TRANSACTIONS)
 def a_commit_shows_both_topics_or_neither(context):
     ledger, audit = context.topics("financial-ledger", "audit-log", partitions=2)
     with context.producer("order-processor-01") as producer:
@@ -94,7 +118,7 @@ def a_commit_shows_both_topics_or_neither(context):
         assert [(r.partition, r.offset, r.key) for r in records] == [(1, 0, b"Account-123"), (1, 1, b"Account-123")]
 
 
-@step
+@step(TRANSACTIONS)
 def an_abort_shows_nothing(context):
     ledger, audit = context.topics("financial-ledger", "audit-log")
     with context.producer("order-processor-01") as producer:
@@ -110,7 +134,7 @@ def an_abort_shows_nothing(context):
     eventually_equal(lambda: context.client.values([ledger, audit]), ["after the abort"])
 
 
-@step
+@step(TRANSACTIONS)
 def open_aborted_and_committed_records_in_both_views(context):
     views = context.topics("view-open", "view-aborted", "view-committed")
     producers = [context.producer(f"viewer-{index}") for index in range(3)]
@@ -129,7 +153,7 @@ def open_aborted_and_committed_records_in_both_views(context):
         producer.close()
 
 
-@step
+@step(TRANSACTIONS)
 def an_open_transaction_holds_readers_back(context):
     topic = context.topics("ledger")
     with context.producer("slow") as slow, context.producer("quick") as quick, context.producer() as plain:
@@ -150,7 +174,7 @@ def an_open_transaction_holds_readers_back(context):
         eventually_equal(lambda: context.client.values([topic]), ["1 plain", "2 slow", "3 quick", "5 plain"])
 
 
-@step
+@step(TRANSACTIONS)
 def a_second_instance_fences_the_first(context):
     topic = context.topics("financial-ledger")
     with ExitStack() as opened:
@@ -173,7 +197,7 @@ def a_second_instance_fences_the_first(context):
         assert uncommitted == ["by the first instance", *committed]
 
 
-@step(needs="quiet-zombie")
+@step(TRANSACTIONS, needs="quiet-zombie")
 def a_zombie_does_not_disturb_the_open_transaction_of_its_successor(context):
     topic = context.topics("financial-ledger")
     with context.producer("order-processor-01") as zombie:
@@ -188,7 +212,7 @@ def a_zombie_does_not_disturb_the_open_transaction_of_its_successor(context):
     eventually_equal(lambda: context.client.values([topic]), ["by the second instance"])
 
 
-@step
+@step(TRANSACTIONS)
 def a_fenced_producer_cannot_commit(context):
     topic = context.topics("financial-ledger")
     with context.producer("order-processor-01") as zombie:
@@ -200,7 +224,7 @@ def a_fenced_producer_cannot_commit(context):
     assert context.client.values([topic]) == []
 
 
-@step
+@step(TRANSACTIONS)
 def positions_become_visible_with_the_commit(context):
     orders, receipts = context.topics("orders", "receipts")
     group = context.name("billing")
@@ -229,7 +253,7 @@ def positions_become_visible_with_the_commit(context):
     eventually_equal(lambda: context.client.values([receipts]), sorted(expected))
 
 
-@step(needs="group-metadata")
+@step(TRANSACTIONS, needs="group-metadata")
 def positions_of_a_live_member_commit_in_its_transaction(context):
     orders, receipts = context.topics("orders", "receipts")
     group = context.name("billing")
@@ -245,7 +269,7 @@ def positions_of_a_live_member_commit_in_its_transaction(context):
         member.close()
 
 
-@step
+@step(TRANSACTIONS)
 def a_transaction_outlives_its_timeout(context):
     topic = context.topics("ledger")
     with context.producer("expires-01", transaction_timeout_ms=2000) as late, context.producer() as plain:
@@ -276,17 +300,17 @@ def _lose_one_acknowledgement(context, idempotent):
     return context.client.values([topic], "read_uncommitted")
 
 
-@step
+@step(IDEMPOTENCE)
 def a_lost_acknowledgement_leaves_one_copy(context):
     assert _lose_one_acknowledgement(context, idempotent=True) == ["after", "before", "paid once"]
 
 
-@step
+@step(RECORDS)
 def without_idempotence_it_leaves_two(context):
     assert _lose_one_acknowledgement(context, idempotent=False) == ["after", "before", "paid once", "paid once"]
 
 
-@step
+@step(TRANSACTIONS)
 def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(context):
     topic = context.topics("payments")
     with (
@@ -307,24 +331,27 @@ def _codec_step(codec):
         topic = context.topics("ledger")
         dice = random.Random(codec)
         values = [f"{n} {dice.randbytes(dice.randrange(40)).hex()} {'x' * dice.randrange(900)}" for n in range(120)]
-        with context.producer("packer", compression=codec) as producer:
-            for part, end in (("commit", 60), ("abort", 80), ("commit", 120)):
-                producer.begin()
-                producer.send(topic, *values[(60 if end == 80 else 80) if end > 60 else 0 : end])
-                getattr(producer, part)()
-        committed = values[:60] + values[80:]
+        in_transactions = TRANSACTIONS not in context.client.missing
+        with context.producer("packer" if in_transactions else None, compression=codec) as producer:
+            for first, end, ending in ((0, 60, "commit"), (60, 80, "abort"), (80, 120, "commit")):
+                if in_transactions:
+                    producer.begin()
+                producer.send(topic, *values[first:end])
+                if in_transactions:
+                    getattr(producer, ending)()
+        committed = values[:60] + values[80:] if in_transactions else values
         eventually_equal(lambda: [r.value.decode() for r in context.client.read([topic])], committed)
         assert [r.value.decode() for r in context.client.read([topic], "read_uncommitted")] == values
 
     round_trip.__name__ = f"codec_{codec}_round_trip"
-    return step(needs=f"codec-{codec}")(round_trip)
+    return step(RECORDS, needs=f"codec-{codec}")(round_trip)
 
 
 for _codec in CODECS:
     _codec_step(_codec)
 
 
-@step
+@step(RECORDS)
 def every_level_of_acks_delivers(context):
     topic = context.topics("orders")
     for acks in ("0", "1", "all"):
@@ -347,30 +374,30 @@ def _round_trip_of_rows(context, rows):
     assert found == [(encode(key), encode(value), headers) for key, value, headers in rows]
 
 
-@step
+@step(RECORDS)
 def keys_and_values_may_be_null_or_empty(context):
     every_byte = bytes(range(256))
     rows = [(None, "value only", []), ("key only", None, []), ("", "", []), (every_byte, every_byte[::-1], [])]
     _round_trip_of_rows(context, rows)
 
 
-@step(needs="null-record")
+@step(RECORDS, needs="null-record")
 def a_record_may_have_neither_key_nor_value(context):
     _round_trip_of_rows(context, [(None, None, [])])
 
 
-@step
+@step(RECORDS)
 def headers_repeat_and_may_be_empty(context):
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("\u00fc", "\u00fc".encode()), ("", b"nameless")]
     _round_trip_of_rows(context, [("key", "value", headers), ("key", "no headers", [])])
 
 
-@step(needs="null-header")
+@step(RECORDS, needs="null-header")
 def a_header_may_be_null(context):
     _round_trip_of_rows(context, [("key", "value", [("null", None), ("not null", b"1")])])
 
 
-@step
+@step(TRANSACTIONS)
 def segments_roll_under_transactions(context):
     topic = context.topics("long", **{"segment.bytes": str(1 << 20)})
     dice, kept, everything = random.Random(3), [], []
@@ -390,8 +417,7 @@ def segments_roll_under_transactions(context):
     assert [r.value.decode() for r in context.client.read([topic], "read_uncommitted")] == everything
 
 
-@step
-def a_group_of_three_comes_and_goes(context):
+def _share_partitions(context, protocol):
     partitions = 6
     topic = context.topics("orders", partitions=partitions)
     group = context.name("workers")
@@ -412,11 +438,11 @@ def a_group_of_three_comes_and_goes(context):
         return {r.value.decode() for member in members for r in member.records()}
 
     with context.producer() as producer:
-        first = context.client.member(group, [topic])
+        first = context.client.member(group, [topic], protocol=protocol)
         eventually(lambda: is_covered(first), "the first member has all partitions")
         feed(producer, "one")
         eventually(lambda: values_of(first) == set(sent), "the first member received everything")
-        second, third = (context.client.member(group, [topic]) for _ in range(2))
+        second, third = (context.client.member(group, [topic], protocol=protocol) for _ in range(2))
         eventually(lambda: is_covered(first, second, third), "three members share the partitions")
         feed(producer, "three")
         eventually(lambda: values_of(first, second, third) == set(sent), "the three received everything")
@@ -433,3 +459,79 @@ def a_group_of_three_comes_and_goes(context):
         second.close()
     ends = [sum(r.partition == p for r in context.client.read([topic])) for p in range(partitions)]
     eventually_equal(lambda: context.client.fetch_offsets(group, topic, range(partitions)), ends)
+
+
+@step(GROUPS)
+def a_group_of_three_comes_and_goes(context):
+    _share_partitions(context, "classic")
+
+
+@step(CONSUMER_GROUPS, needs="consumer-protocol")
+def a_consumer_group_of_three_comes_and_goes(context):
+    _share_partitions(context, "consumer")
+
+
+@step(COPY, needs="copier")
+def a_copy_through_kills_has_each_record_once(context):
+    source, sink = context.topics("orders", "copies", partitions=2)
+    sent = [f"order {number}" for number in range(COPIED)]
+    with context.producer() as producer:
+        producer.send_records([(source, number % 2, None, value, []) for number, value in enumerate(sent)])
+    options = {"group": context.name("copiers"), "protocol": "classic", "source": source, "sink": sink}
+
+    def start_copier():
+        started = context.start_another()
+        started.call("copier_open", id="c", transactional_id=context.name("copier"), **options)
+        return started
+
+    def has_begun():
+        return copier.call("copier_state", id="c")["instances"]
+
+    for number in range(KILLS_OF_COPIER):
+        copier = start_copier()
+        eventually(has_begun, "the copier has begun")
+        time.sleep(0.5 + number / 2)  # somewhere in its work
+        copier.kill()
+    copier = start_copier()
+    eventually_equal(lambda: context.client.values([sink]), sorted(sent), timeout_s=120)
+    copier.call("copier_close", id="c")
+    copier.close()
+
+
+@step(TLS, needs="tls")
+def records_and_transactions_over_tls(context):
+    _write_and_read(context, context.topics("ledger"))
+
+
+@step(SCRAM, needs="scram")
+def records_and_transactions_after_a_login(context):
+    topic = context.name("ledger")
+    context.administrator.create_topic(topic)
+    context.administrator.allow(USER, context.prefix)
+    _write_and_read(context, topic)
+
+
+@step(ACLS, needs="scram")
+def what_no_entry_allows_is_refused(context):
+    readable, closed = context.name("readable"), f"closed.{context.name('ledger')}"
+    for topic in (readable, closed):
+        context.administrator.create_topic(topic)
+    context.administrator.allow(USER, context.prefix)
+    with context.producer() as producer:
+        producer.send(readable, "allowed")
+        error = catch_refusal(producer.send, closed, "denied")
+        assert error.code == TOPIC_AUTHORIZATION_FAILED or "uthoriz" in str(error), error
+    assert context.client.values([readable]) == ["allowed"]
+    catch_refusal(context.client.read, [closed])
+    assert context.administrator.read(closed) == []
+
+
+def _write_and_read(context, topic):
+    with context.producer() as producer:
+        producer.send(topic, "plain")
+    if TRANSACTIONS not in context.client.missing:
+        with context.producer("writer") as producer:
+            producer.begin()
+            producer.send(topic, "aborted")
+            producer.abort()
+    assert context.client.values([topic]) == ["plain"]

@@ -1,23 +1,56 @@
-"""The scenario with four client libraries, against Ottla and, when asked for, against Apache Kafka 4.3.1.
+"""The scenario with every client library, against Ottla and, when asked for, against Apache Kafka 4.3.1.
 
 Ottla plays it at `transaction.version` 2, its default; at 0 and 1, which clients see and their requests follow, when
-asked for.
+asked for. Each test is recorded as part of a cell of docs/compatibility.md.
 """
 
 import pytest
-from scenario import STEPS, StepContext
+from clients import lacks
+from scenario import LONG, PROTOCOLS, STEPS, TRANSACTIONS
 
 CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def steps_of(is_chosen):
+    """Return the steps whose feature is chosen, as parameters."""
+    chosen = [each for each in STEPS if is_chosen(each.feature)]
+    return [pytest.param(each, marks=pytest.mark.conformance if each.feature in LONG else ()) for each in chosen]
+
+
+def other_than_ottla(*names):
+    return [pytest.param(name, marks=pytest.mark.conformance) for name in names]
+
+
+def play(ensemble, record_property, target, client_name, step, protocol=None):
+    feature = f"{step.feature}, V1" if target.endswith("-v1") else step.feature
+    record_property("cell", f"{target.partition('-')[0]}|{client_name}|{feature}")
+    if reason := lacks(client_name):
+        pytest.skip(reason)
+    client = ensemble.client(target, client_name, protocol)
+    record_property("version", client.version)
+    for needed in (step.feature, step.needs):
+        if needed in client.missing:
+            pytest.skip(f"not offered: {client.missing[needed]}")
+    step(ensemble.context(target, client, step.__name__.replace("_", "-"), protocol))
+
+
+@pytest.mark.parametrize("step", steps_of(lambda feature: feature not in PROTOCOLS), ids=lambda step: step.__name__)
 @pytest.mark.parametrize("client_name", CLIENTS)
-@pytest.mark.parametrize(
-    "target",
-    ["ottla", *(pytest.param(name, marks=pytest.mark.conformance) for name in ("ottla-v1", "ottla-v0", "apache"))],
-)
-def test_scenario(ensemble, target, client_name, step):
-    client = ensemble.client(target, client_name)
-    if step.needs in client.missing:
-        pytest.skip(f"{client_name} {client.version}: {client.missing[step.needs]}")
-    step(StepContext(client, step.__name__.replace("_", "-")))
+@pytest.mark.parametrize("target", ["ottla", *other_than_ottla("ottla-v1", "ottla-v0", "apache")])
+def test_scenario(ensemble, record_property, target, client_name, step):
+    play(ensemble, record_property, target, client_name, step)
+
+
+@pytest.mark.parametrize("step", steps_of(lambda feature: feature == TRANSACTIONS), ids=lambda step: step.__name__)
+@pytest.mark.parametrize("client_name", CLIENTS)
+@pytest.mark.parametrize("target", other_than_ottla("apache-v1"))
+def test_transactions_at_version_1(ensemble, record_property, target, client_name, step):
+    play(ensemble, record_property, target, client_name, step)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("step", steps_of(PROTOCOLS.__contains__), ids=lambda step: step.__name__)
+@pytest.mark.parametrize("client_name", CLIENTS)
+@pytest.mark.parametrize("target", ["ottla", "apache"])
+def test_secured(ensemble, record_property, target, client_name, step):
+    play(ensemble, record_property, target, client_name, step, PROTOCOLS[step.feature])

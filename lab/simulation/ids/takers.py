@@ -145,7 +145,7 @@ class IdTakers:
             if world.assembly is not None:
                 known = world.assembly.broker.cluster.controller.next_producer_id
                 found = parse_block(model.nodes.get(PATH, (b"", 0))[0])
-                if found is None or found.last + 1 < known:
+                if known and (found is None or found.last + 1 < known):
                     model.put(PATH, encode_block(Block(-1, known - BLOCK, known - 1)))
 
         world.schedule.after(self._random.random() * RAISE_MS, raise_counter)
