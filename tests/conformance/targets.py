@@ -20,6 +20,7 @@ KAFKA_SH = HERE / "apache-kafka" / "kafka.sh"
 # Small coordinators load quickly; the scan for timed out transactions (default 10 s) comes every half second.
 SCENARIO_OVERRIDES = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "4",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": "4",
