@@ -20,6 +20,9 @@ says what its handler does in each version.
 """
 
 _TAIL = """
+With `unstable.api.versions.enable=true`, InitProducerId 6 is served and advertised too, as by Apache Kafka 4.3.1
+([two-phase commit](run.md#two-phase-commit)).
+
 Version 2 of ListTransactions, which has patterns, needs `google-re2`; where that is not installed, versions 0 and 1
 are served and advertised. It has no wheels for musl (Alpine), so there `pip install --no-deps` leaves it out.
 

@@ -8,6 +8,7 @@ from ottla.protocol.errors import ErrorCode as E
 from tests.authorization.cell import GROUP, OPEN_TXN, TOPIC, TXN, Cell, Right
 
 WRITE_TXN = Right(Op.WRITE, Type.TRANSACTIONAL_ID, TXN)
+TWO_PHASE_COMMIT_TXN = Right(Op.TWO_PHASE_COMMIT, Type.TRANSACTIONAL_ID, TXN)
 DESCRIBE_TXN = Right(Op.DESCRIBE, Type.TRANSACTIONAL_ID, TXN)
 READ_GROUP = Right(Op.READ, Type.GROUP, GROUP)
 READ_TOPIC = Right(Op.READ, Type.TOPIC, TOPIC)
@@ -54,6 +55,21 @@ def _init(version, **expected):
             for right, other in ((WRITE_TOPIC, IDEMPOTENT), (IDEMPOTENT, WRITE_ANY))
         ),
     ]
+
+
+def _two_phase_commit():
+    asked = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1, "enable2_pc": True}
+    for right, other in ((WRITE_TXN, TWO_PHASE_COMMIT_TXN), (TWO_PHASE_COMMIT_TXN, WRITE_TXN)):
+        yield Cell(
+            K.INIT_PRODUCER_ID,
+            6,
+            {"transactional_id": TXN, "keep_prepared_txn": False} | asked,
+            right,
+            _read_producer,
+            (E.NONE, True),
+            (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False),
+            grants=(other,),
+        )
 
 
 def _end_txn(version):
@@ -202,6 +218,7 @@ CELLS = (
     ),
     *_init(0),
     *_init(4, producer_id=-1, producer_epoch=-1),
+    *_two_phase_commit(),
     *map(_end_txn, (0, 3, 5)),
     *_add_offsets(0),
     *_add_offsets(4),

@@ -6,6 +6,7 @@ from hashlib import sha256
 
 from differential.asking import NOT_UTF8, NULL
 from differential.player import Player
+from differential.two_phase_tables import OPTIONS
 from targets import SCENARIO_OVERRIDES, ApacheKafka, Ottla
 
 from ottla.broker.config.load import from_flags, load_config
@@ -29,12 +30,14 @@ ANSWER_S = 10.0
 
 
 def kafka_at(level):
-    """Apache Kafka with this `transaction.version`."""
+    """Apache Kafka with this `transaction.version`, or in this setting."""
+    if level in OPTIONS:
+        return lambda directory, overrides: ApacheKafka(directory, overrides | OPTIONS[level])
     return type(f"KafkaAtLevel{level}", (ApacheKafka,), {"features": (f"transaction.version={level}",)})
 
 
 def ottla_at(level, *, refuse_reuse=False):
-    """Ottla with this `transaction.version`, which sends clients away while markers are written, as Kafka does.
+    """Ottla with this `transaction.version`, or in this setting, which sends clients away while markers are written, as Kafka does.
 
     It takes a reused sequence for what Kafka takes it for, unless `refuse_reuse`.
     """
@@ -43,8 +46,7 @@ def ottla_at(level, *, refuse_reuse=False):
 
 
 def own_overrides(level, *, refuse_reuse=False):
-    return {
-        "transaction.version": str(level),
+    return OPTIONS.get(level, {"transaction.version": str(level)}) | {
         "transaction.markers.wait.ms": "0",
         "transaction.sequence.reuse.refuse": str(refuse_reuse).lower(),
     }
