@@ -12,8 +12,8 @@ the broker does not answer here. 6 (two-phase commit, KIP-939) is unstable in Ka
 whatever the timeout of the request. That needs `transaction.two.phase.commit.enable`. KeepPreparedTxn is answered
 UNSUPPORTED_VERSION, and so the producer of an open transaction in the reply is always -1.
 
-A client with a transactional id needs WRITE on it, and TWO_PHASE_COMMIT for Enable2Pc. A client without one needs IDEMPOTENT_WRITE on the cluster or WRITE
-on any topic (KIP-679).
+A client with a transactional id needs WRITE on it, and TWO_PHASE_COMMIT for Enable2Pc. A client without one needs
+IDEMPOTENT_WRITE on the cluster or WRITE on any topic (KIP-679).
 """
 
 import logging

@@ -37,9 +37,10 @@ def kafka_at(level):
 
 
 def ottla_at(level, *, refuse_reuse=False):
-    """Ottla with this `transaction.version`, or in this setting, which sends clients away while markers are written, as Kafka does.
+    """Ottla with this `transaction.version`, or in this setting.
 
-    It takes a reused sequence for what Kafka takes it for, unless `refuse_reuse`.
+    It sends clients away while markers are written, as Kafka does, and takes a reused sequence for what
+    Kafka takes it for, unless `refuse_reuse`.
     """
     own = own_overrides(level, refuse_reuse=refuse_reuse)
     return lambda directory, overrides: Ottla(directory, overrides | own)
