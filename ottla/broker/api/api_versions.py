@@ -1,8 +1,10 @@
-"""ApiVersions 0-4: the served APIs and the finalized features. free
+"""ApiVersions 0-5: the served APIs and the finalized features. free
 
 Version notes: 3 is flexible, names the client software and carries features; 4 lists supported features whose minimum
-is 0. A version above the range is answered by `dispatch.py` with body v0 and UNSUPPORTED_VERSION (KIP-511). Produce is
-listed from 0 although 0-2 are refused, because librdkafka derives features from it (KAFKA-18659).
+is 0; 5 names the cluster and the node that the client means. Others answer REBOOTSTRAP_REQUIRED, except before a login
+(KIP-1242, of Kafka 4.4). A version above the range is answered by `dispatch.py` with body v0 and
+UNSUPPORTED_VERSION (KIP-511). Produce is listed from 0 although 0-2 are refused, because librdkafka derives features
+from it (KAFKA-18659).
 """
 
 import re
@@ -20,8 +22,10 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the served APIs; INVALID_REQUEST for a malformed software name or version."""
-    reply = answer(broker, request, broker.served_apis, broker.cluster.image.features)
     authenticator = request.session.authenticator
+    if _means_another(broker, request) and not (authenticator and authenticator.is_login(ApiKey.API_VERSIONS)):
+        return encode_reply(request, error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    reply = answer(broker, request, broker.served_apis, broker.cluster.image.features)
     if authenticator is not None and not reply.error_code:
         authenticator.on_api_versions()
     return reply
@@ -47,4 +51,11 @@ def answer(
     )
 
 
-API: Final = Api(ApiKey.API_VERSIONS, 0, 4, handle, ())
+def _means_another(broker: Broker, request: Request) -> bool:
+    """Return whether the client names another cluster or node. A node is not compared without a cluster."""
+    cluster_id, node_id = request.body.cluster_id, request.body.node_id
+    this = broker.logs.properties.cluster_id, broker.cluster.node_id
+    return cluster_id is not None and (cluster_id, node_id) != this
+
+
+API: Final = Api(ApiKey.API_VERSIONS, 0, 5, handle, ())
