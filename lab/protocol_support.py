@@ -12,10 +12,11 @@ from ottla.protocol.requests import codec
 _HEAD = """# Protocol support
 
 `make docs` makes this page from `ottla/broker/api/table.py`. *Served* are the versions that Ottla answers, *advertised*
-those that ApiVersions lists, and *Kafka 4.3.1* those of its schemas. The docstring of each file in `ottla/broker/api/`
+those that ApiVersions lists, and *Kafka 4.4.0* those of its schemas. Kafka 4.3.1 has the same but ApiVersions 5,
+DeleteGroups 3 and TxnOffsetCommit 6. The docstring of each file in `ottla/broker/api/`
 says what its handler does in each version.
 
-| API | key | served | advertised | Kafka 4.3.1 |
+| API | key | served | advertised | Kafka 4.4.0 |
 |---|---|---|---|---|
 """
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from differential.asking import NOT_UTF8, NULL
 from differential.player import Player
 from differential.two_phase_tables import OPTIONS
-from targets import SCENARIO_OVERRIDES, ApacheKafka, Ottla
+from targets import SCENARIO_OVERRIDES, ApacheKafka, ApacheKafkaNext, Ottla
 
 from ottla.broker.config.load import from_flags, load_config
 from ottla.protocol.errors import ErrorCode
@@ -29,11 +29,15 @@ NO_TEXT = b"\x80\xc0\xaf\xed\xa0\x80\xe2\x82"
 ANSWER_S = 10.0
 
 
-def kafka_at(level):
+def kafka_at(level, kafka=ApacheKafka):
     """Apache Kafka with this `transaction.version`, or in this setting."""
     if level in OPTIONS:
-        return lambda directory, overrides: ApacheKafka(directory, overrides | OPTIONS[level])
-    return type(f"KafkaAtLevel{level}", (ApacheKafka,), {"features": (f"transaction.version={level}",)})
+        return lambda directory, overrides: kafka(directory, overrides | OPTIONS[level])
+    return type(f"KafkaAtLevel{level}", (kafka,), {"features": (f"transaction.version={level}",)})
+
+
+def next_kafka_at(level):
+    return kafka_at(level, ApacheKafkaNext)
 
 
 def ottla_at(level, *, refuse_reuse=False):
