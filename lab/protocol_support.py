@@ -12,14 +12,18 @@ from ottla.protocol.requests import codec
 _HEAD = """# Protocol support
 
 `make docs` makes this page from `ottla/broker/api/table.py`. *Served* are the versions that Ottla answers, *advertised*
-those that ApiVersions lists, and *Kafka 4.3.1* those of its schemas. The docstring of each file in `ottla/broker/api/`
+those that ApiVersions lists, and *Kafka 4.4.0* those of its schemas. Kafka 4.3.1 has the same but ApiVersions 5,
+DeleteGroups 3 and TxnOffsetCommit 6. The docstring of each file in `ottla/broker/api/`
 says what its handler does in each version.
 
-| API | key | served | advertised | Kafka 4.3.1 |
+| API | key | served | advertised | Kafka 4.4.0 |
 |---|---|---|---|---|
 """
 
 _TAIL = """
+With `unstable.api.versions.enable=true`, InitProducerId 6 is served and advertised too, as by Apache Kafka 4.3.1
+([two-phase commit](run.md#two-phase-commit)).
+
 Version 2 of ListTransactions, which has patterns, needs `google-re2`; where that is not installed, versions 0 and 1
 are served and advertised. It has no wheels for musl (Alpine), so there `pip install --no-deps` leaves it out.
 

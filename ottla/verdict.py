@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 from ottla.printable import shell_line
 from ottla.protocol.times import duration
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import NEVER_TIMES_OUT_MS, TopicPartition
 
+NEVER_TIMES_OUT: Final = "never times out (two-phase commit)"
 OVERDUE_AFTER_MS: Final = 20_000
 """Two rounds of `transaction.abort.timed.out.transaction.cleanup.interval.ms`: a coordinator needs up to one."""
 SKEW_MS: Final = 5_000
@@ -70,6 +71,11 @@ class KnownTransaction(NamedTuple):
     timeout_ms: int
     start_ms: int
     partitions: frozenset[TopicPartition]
+
+    @property
+    def never_times_out(self) -> bool:
+        """Return whether only its producer ends it: it is part of a transaction of several systems (KIP-939)."""
+        return self.timeout_ms == NEVER_TIMES_OUT_MS
 
 
 class Verdict(NamedTuple):
@@ -163,6 +169,8 @@ def judge_time(known: KnownTransaction, now_ms: int) -> Verdict:
             f"its coordinator holds it open since a time that is {ahead} in the future of this machine's clock",
             known,
         )
+    if known.never_times_out:
+        return Verdict(Standing.IN_TIME, f"it {NEVER_TIMES_OUT}: its producer ends it", known)
     if left_ms is None or left_ms >= 0:
         return Verdict(Standing.IN_TIME, "its producer has time left to end it", known)
     if left_ms >= -OVERDUE_AFTER_MS:
@@ -179,8 +187,9 @@ def age_ms(found: OpenTransaction, verdict: Verdict, now_ms: int) -> int:
 
 
 def time_left_ms(known: KnownTransaction, now_ms: int) -> int | None:
-    """Return the time until the coordinator may abort it, negative after that; None unless it is Ongoing."""
-    if known.state != "Ongoing" or known.start_ms < 0:
+    """Return the time until the coordinator may abort it, negative after that; None unless it is Ongoing and times
+    out."""
+    if known.state != "Ongoing" or known.start_ms < 0 or known.never_times_out:
         return None
     return known.start_ms + known.timeout_ms - now_ms
 
@@ -209,12 +218,15 @@ def remedies(
         return [Remedy(RESTORE)]
     if verdict.standing is Standing.ENDING:
         return [Remedy("wait: its outcome is decided; if it stays, the leaders of its partitions refuse the marker")]
+    fence = _fencing_commands(verdict.known.transactional_id, bootstrap, properties)
     left_ms = time_left_ms(verdict.known, now_ms)
+    if verdict.known.never_times_out:
+        return [Remedy(f"wait: its producer ends it, it {NEVER_TIMES_OUT}; do not fence it if others commit"), *fence]
     if left_ms is None or left_ms < 0:
         wait = Remedy("wait: the coordinator checks every transaction.abort.timed.out.transaction.cleanup.interval.ms")
     else:
         wait = Remedy(f"wait: its producer ends it, or the coordinator aborts it in {duration(left_ms)}")
-    return [wait, *_fencing_commands(verdict.known.transactional_id, bootstrap, properties)]
+    return [wait, *fence]
 
 
 def abort_commands(found: OpenTransaction, bootstrap: str, properties: str = "") -> list[Remedy]:

@@ -11,9 +11,9 @@ from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import Events, shorten
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import ONGOING, PREPARED
-from ottla.broker.txn.values import NEVER_TIMES_OUT_MS, NO_PENDING, TransactionState, TransientState
+from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol.times import duration
-from ottla.protocol.values import UNKNOWN_OFFSET, TopicPartition
+from ottla.protocol.values import NEVER_TIMES_OUT_MS, UNKNOWN_OFFSET, TopicPartition
 
 MOST_PARTITIONS: Final = 100
 """Of one transaction."""

@@ -261,8 +261,10 @@ class _Partition:
         decisions = self._known.for_place(self._place)
         for one in opened:
             mine = decisions[decisions[:, history.PRODUCER_ID] == one.producer_id, history.UPDATED_MS]
-            latest_ms = one.start_ms + self._known.longest_timeout_ms
-            if one.start_ms > 0 and np.any((mine >= one.start_ms) & (mine <= latest_ms)):
+            in_time = mine >= one.start_ms
+            if one.producer_id not in self._known.lasting:
+                in_time &= mine <= one.start_ms + self._known.longest_timeout_ms
+            if one.start_ms > 0 and np.any(in_time):
                 times.append(one.start_ms)
         return min(times, default=-1)
 

@@ -268,7 +268,8 @@ def _with_decisions(one: Work, known: history.History) -> Work:
     names = known.names_in(decisions) if one.settings.output else None
     # Tasks need only these columns, and every range of a partition gets all rows.
     columns = np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1])
-    return one._replace(decisions=columns, names=names, longest_ms=known.longest_timeout_ms)
+    lasting = known.lasting and known.lasting.intersection(np.unique(decisions[:, history.PRODUCER_ID]).tolist())
+    return one._replace(decisions=columns, names=names, longest_ms=known.longest_timeout_ms, lasting=lasting)
 
 
 def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[TopicPartition, int]:

@@ -62,7 +62,8 @@ class Work(NamedTuple):
     `log`: set for the first range of a partition, whose entering states may be in a snapshot; `entering`: set for the
     others. `limit`: batches from this offset on are left out. `decisions`: the coordinator's decisions for this
     partition. `names`: transactional ids by producer id, for the table of transactions. `numbers`: the markers to
-    look up. `longest_ms`: the longest timeout of a transactional id. `copies`: those of the partition, to compare.
+    look up. `longest_ms`: the longest timeout of a transactional id. `lasting`: the producers with decisions whose
+    transactions never timed out. `copies`: those of the partition, to compare.
     """
 
     part: "LogRange"
@@ -76,6 +77,7 @@ class Work(NamedTuple):
     names: "Mapping[int, str] | None" = None
     numbers: "Longs | None" = None
     longest_ms: int = 0
+    lasting: frozenset[int] = frozenset()
     copies: "tuple[Copy, ...]" = ()
 
 
@@ -319,7 +321,7 @@ class _Collector:
 
         if self._first_batch_ms < 0 and len(step.rows):
             self._first_batch_ms = torn.first_ms(
-                step.rows, step.ended, self._work.longest_ms, is_internal=self._is_internal
+                step.rows, step.ended, self._work.longest_ms, self._work.lasting, is_internal=self._is_internal
             )
         if len(step.rows) and self._is_internal:
             self._latest_ms = max(self._latest_ms, int(step.rows[:, headers.MAX_TIMESTAMP].max()))

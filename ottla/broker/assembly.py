@@ -7,7 +7,7 @@ from secrets import token_bytes
 
 from ottla.broker.api.context import Broker
 from ottla.broker.api.denial_log import DenialLog
-from ottla.broker.api.table import TABLE, list_versions
+from ottla.broker.api.table import list_versions, served_table
 from ottla.broker.cluster.frozen_metadata import FrozenMetadata
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
@@ -113,12 +113,12 @@ class Assembly:
         self.on_broker_started: Callable[[int], None] = lambda number: None
         """Called with the number of a broker that starts again, to open its ports. Raises OSError."""
         cluster.controller.on_broker_configs_changed = self._apply_broker_configs
-        self.broker.served_apis = list_versions()
+        self.broker.served_apis = list_versions(served_table(config))
         self.broker.thaw = self.thaw
         if len(parts) > 1:
             self.broker.divide(parts)
             cluster.on_leader_changed.append(self._move_coordinator)
-        self.dispatchers = [Dispatcher(each, TABLE, first_use=True) for each in self.broker.brokers]
+        self.dispatchers = [Dispatcher(each, served_table(config), first_use=True) for each in self.broker.brokers]
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work

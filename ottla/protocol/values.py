@@ -12,6 +12,8 @@ TopicPartition: TypeAlias = tuple[str, int]
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
+NEVER_TIMES_OUT_MS: Final = 2147483647
+"""The timeout of transactions with two-phase commit (KIP-939): only their producer ends them."""
 NO_SEQUENCE: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
 

@@ -39,6 +39,8 @@ _RAISED: Final = {
     "4.0": "0:12 2:10 3:13 15:6 26:5 28:5 57:2 60:2 68:1 69:1",
     "4.1": "0:13 1:18 66:2",
     "4.2": "2:11 8:10 9:10 27:2",
+    "4.3": "35:5",
+    "4.4": "18:5 28:6 42:3",
 }
 """For each release: the APIs that it added or raised, each as `key:highest`."""
 _FIRST_WITH_TRANSACTION_VERSION: Final = "4.0"

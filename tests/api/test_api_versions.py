@@ -16,7 +16,7 @@ def broker():
     return MemoryBroker()
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_served_versions_are_listed_and_produce_is_from_version_0(broker, version):
     reply = broker.call(K.API_VERSIONS, version, **CLIENT)
     listed = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
@@ -47,7 +47,7 @@ def test_a_changed_feature_level_raises_the_features_epoch():
 
 @pytest.mark.parametrize("said", ["", "-a", "a-", ".a", "a.", "a b", "a_b", "ä", "a\n"])
 @pytest.mark.parametrize("field", CLIENT)
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_an_invalid_client_software_name_or_version_is_refused(broker, version, field, said):
     reply = broker.call(K.API_VERSIONS, version, **CLIENT | {field: said})
     assert (reply.error_code, reply.api_keys, reply.supported_features) == (E.INVALID_REQUEST, [], [])
@@ -57,3 +57,34 @@ def test_an_invalid_client_software_name_or_version_is_refused(broker, version, 
 def test_a_valid_client_software_name_or_version_is_accepted(broker, said):
     for field in CLIENT:
         assert broker.call(K.API_VERSIONS, 3, **CLIENT | {field: said}).error_code == E.NONE
+
+
+def cluster_of(broker):
+    return broker.assembly.broker.logs.properties.cluster_id
+
+
+@pytest.mark.parametrize(
+    ("is_this", "node_id", "error"),
+    [
+        (None, -1, E.NONE),
+        (True, 1, E.NONE),
+        (True, 2, E.REBOOTSTRAP_REQUIRED),
+        (False, 1, E.REBOOTSTRAP_REQUIRED),
+        (None, 1, E.INVALID_REQUEST),
+        (True, -1, E.INVALID_REQUEST),
+    ],
+)
+def test_a_client_that_means_another_cluster_or_node_has_to_bootstrap_again(broker, is_this, node_id, error):
+    cluster_id = None if is_this is None else cluster_of(broker) if is_this else "another"
+    reply = broker.call(K.API_VERSIONS, 5, **CLIENT, cluster_id=cluster_id, node_id=node_id)
+    assert reply.error_code == error and bool(reply.api_keys) is (error is E.NONE)
+    unnamed = broker.call(K.API_VERSIONS, 4, **CLIENT, cluster_id=cluster_id, node_id=node_id)
+    assert unnamed.error_code == E.NONE, "version 4 does not send them"
+
+
+def test_each_broker_of_a_process_is_a_node_of_its_own():
+    cluster = MemoryBroker(brokers=3)
+    for number in (1, 2, 3):
+        asked = {**CLIENT, "cluster_id": cluster_of(cluster), "node_id": 2}
+        reply = cluster.ask_broker(number).call(K.API_VERSIONS, 5, **asked)
+        assert reply.error_code == (E.NONE if number == 2 else E.REBOOTSTRAP_REQUIRED)

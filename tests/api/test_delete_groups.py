@@ -6,7 +6,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import GROUP, LEDGER, OF_NOBODY, Member, commit, fetch_offsets
 
-VERSIONS = range(3)
+VERSIONS = range(4)
 
 
 def delete(broker, version, *names):

@@ -1,4 +1,7 @@
-"""OffsetCommit 10 and OffsetFetch 10: topics by id, and the ids that commits store. As Kafka 4.3.1 answers."""
+"""OffsetCommit 10, OffsetFetch 10 and TxnOffsetCommit 6: topics by id, and the ids that commits store.
+
+As Kafka 4.3.1 answers; TxnOffsetCommit as Kafka 4.4.0.
+"""
 
 from uuid import UUID
 
@@ -7,7 +10,7 @@ import pytest
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from tests.api.callers import FEW, FOR_GROUPS, FOR_TRANSACTIONS, GROUP, LEDGER, OF_NOBODY, ORDERS, TXN, Producer
-from tests.api.consumer_groups import GroupBroker
+from tests.api.consumer_groups import GroupBroker, Member
 
 UNKNOWN = UUID(int=7)
 NONE = UUID(int=0)
@@ -163,3 +166,59 @@ def test_all_offsets_leave_out_topics_that_are_gone(broker, monkeypatch):
     broker.call(K.DELETE_TOPICS, 1, topic_names=[LEDGER], timeout_ms=1_000)
     assert fetch(broker) == {(topic_id(broker, ORDERS), 0): 6}
     assert fetch(broker, version=9) == {(LEDGER, 0): 5, (ORDERS, 0): 6}
+
+
+def commit_in_transaction(producer, *topics, version=6, **fields):
+    """Commit (name or id, partition) each in the transaction; return [(name or id, partition, error)]."""
+    rows = [
+        {
+            "topic_id" if version >= 6 else "name": name,
+            "partitions": [{"partition_index": index, "committed_offset": 5, "committed_metadata": ""}],
+        }
+        for name, index in topics
+    ]
+    asked = {"group_id": GROUP, "generation_id": -1, "member_id": "", "topics": rows}
+    reply = producer.broker.call(K.TXN_OFFSET_COMMIT, version, **producer.owner | asked | fields)
+    return [
+        ((topic.topic_id or NONE) if version >= 6 else topic.name, row.partition_index, E(row.error_code))
+        for topic in reply.topics
+        for row in topic.partitions
+    ]
+
+
+def test_a_commit_by_id_in_a_transaction_stores_the_id(broker):
+    producer, ledger = Producer(broker), topic_id(broker, LEDGER)
+    unknown = [(UNKNOWN, 0, E.UNKNOWN_TOPIC_ID), (NONE, 0, E.UNKNOWN_TOPIC_ID)]
+    assert commit_in_transaction(producer, (UNKNOWN, 0), (NONE, 0)) == unknown
+    assert producer.describe().transaction_state == "Empty"
+    assert commit_in_transaction(producer, (UNKNOWN, 0), (ledger, 1), (NONE, 0), (ledger, 9)) == [
+        unknown[0],
+        (ledger, 1, E.NONE),
+        unknown[1],
+        (ledger, 9, E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert producer.end(5)[0] is E.NONE
+    assert stored_id(broker, LEDGER, 1) == ledger
+    assert fetch(broker, (ledger, 1)) == {(ledger, 1): 5}
+
+
+@pytest.mark.parametrize(
+    ("version", "missing", "stale"), [(5, *[E.ILLEGAL_GENERATION] * 2), (6, E.GROUP_ID_NOT_FOUND, E.STALE_MEMBER_EPOCH)]
+)
+def test_a_commit_by_id_in_a_transaction_knows_epochs(broker, version, missing, stale):
+    producer, name = Producer(broker), topic_id(broker, LEDGER) if version >= 6 else LEDGER
+    asked = {"version": version, "generation_id": 1}
+    assert commit_in_transaction(producer, (name, 0), **asked) == [(name, 0, missing)]
+    joined = Member(broker, "m1", GROUP).join([LEDGER])
+    for epoch, error in ((joined.member_epoch, E.NONE), (joined.member_epoch + 1, stale)):
+        asked = {"version": version, "generation_id": epoch, "member_id": "m1"}
+        assert commit_in_transaction(producer, (name, 0), **asked) == [(name, 0, error)]
+
+
+def test_a_commit_by_the_id_of_a_deleted_topic_is_not_one_to_the_next_topic_of_its_name(broker):
+    producer, before = Producer(broker), topic_id(broker, LEDGER)
+    broker.call(K.DELETE_TOPICS, 1, topic_names=[LEDGER], timeout_ms=1_000)
+    broker.create_topic(LEDGER, 2)
+    assert commit_in_transaction(producer, (before, 0)) == [(before, 0, E.UNKNOWN_TOPIC_ID)]
+    ledger = topic_id(broker, LEDGER)
+    assert commit_in_transaction(producer, (ledger, 0)) == [(ledger, 0, E.NONE)]

@@ -15,6 +15,7 @@ from ottla.protocol.internal_topics.transaction_records import (
     encode_transaction_value,
     transaction_key,
 )
+from ottla.protocol.values import NEVER_TIMES_OUT_MS
 from tests.segment_files import LogWriter
 
 T0 = 1_700_000_000_000
@@ -29,16 +30,16 @@ def wrong(*roots, now_ms=T0 + 30 * DAY_MS):
 
 
 class Coordinator:
-    """Writes `__transaction_state-0` for order-1."""
+    """Writes `__transaction_state-0`, for order-1 if no other id is named."""
 
     def __init__(self, root):
         self.log = LogWriter(root, "__transaction_state")
 
-    def state(self, status, now_ms, producer_id=7, epoch=0, places=PLACES):
-        value = TransactionValue(producer_id, epoch, 60_000, status, places, now_ms, now_ms)
+    def state(self, status, now_ms, producer_id=7, epoch=0, places=PLACES, name="order-1", timeout_ms=60_000):
+        value = TransactionValue(producer_id, epoch, timeout_ms, status, places, now_ms, now_ms)
         if status >= COMPLETE_COMMIT:
             value = value._replace(partitions=())
-        batch = build_record_batch(transaction_key("order-1"), encode_transaction_value(value), now_ms)
+        batch = build_record_batch(transaction_key(name), encode_transaction_value(value), now_ms)
         return self.log.append(batch)
 
     def transaction(self, now_ms, commit=True, **more):
@@ -189,3 +190,52 @@ def test_a_missing_marker_is_found_in_a_log_without_any_marker(write_log, coordi
         ("hanging", "ledger-0@0"),
         ("torn", "ledger-0@0"),
     }
+
+
+class TwoPhaseCommit(Coordinator):
+    """Writes the states of an id whose transactions never time out."""
+
+    def state(self, status, now_ms, timeout_ms=NEVER_TIMES_OUT_MS, **more):
+        return super().state(status, now_ms, timeout_ms=timeout_ms, **more)
+
+
+DECIDED_MS = T0 + 20 * DAY_MS
+
+
+@pytest.fixture
+def two_phase_commit(write_log):
+    """Return the coordinator of a transaction that was committed after 20 days."""
+    coordinator = TwoPhaseCommit(write_log.root)
+    coordinator.state(ONGOING, T0)
+    coordinator.state(PREPARE_COMMIT, DECIDED_MS)
+    coordinator.state(COMPLETE_COMMIT, DECIDED_MS + 5)
+    return coordinator
+
+
+def test_a_transaction_of_two_phase_commit_may_take_and_be_open_for_weeks(write_log, two_phase_commit):
+    log = write_log()
+    log.data(1, producer_id=7, timestamp_ms=T0)
+    log.marker(7, True, timestamp_ms=DECIDED_MS + 1)
+    two_phase_commit.state(ONGOING, DECIDED_MS + 10)
+    log.data(1, producer_id=7, base_sequence=1, timestamp_ms=DECIDED_MS + 11)
+    year_later_ms = DECIDED_MS + 365 * DAY_MS
+    assert wrong(write_log.root, now_ms=year_later_ms) == []
+    (one,) = audit(ThreadRunner(1), Request((str(write_log.root),), (), year_later_ms)).open_transactions
+    assert one.explained == "in time: it never times out (two-phase commit)"
+
+
+def test_the_missing_marker_of_a_transaction_of_weeks_is_found(write_log, two_phase_commit):
+    write_log().data(1, producer_id=7, timestamp_ms=T0)
+    assert {(check, place) for check, place, _ in wrong(write_log.root)} == {
+        ("hanging", "ledger-0@0"),
+        ("torn", "ledger-0@0"),
+    }
+
+
+def test_a_commit_lost_while_a_transaction_of_two_phase_commit_was_open_is_found(write_log, two_phase_commit):
+    two_phase_commit.transaction(T0 + DAY_MS, producer_id=9, name="order-2", timeout_ms=60_000)
+    log = write_log()
+    log.data(1, producer_id=7, timestamp_ms=T0)
+    log.marker(7, True, timestamp_ms=DECIDED_MS + 1)
+    ((check, _, message),) = wrong(write_log.root)
+    assert check == "torn" and "order-2" in message

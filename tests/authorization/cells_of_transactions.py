@@ -5,9 +5,10 @@ from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Type
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.authorization.cell import GROUP, OPEN_TXN, TOPIC, TXN, Cell, Right
+from tests.authorization.cell import GROUP, OPEN_TXN, TOPIC, TXN, Cell, IdOf, Right
 
 WRITE_TXN = Right(Op.WRITE, Type.TRANSACTIONAL_ID, TXN)
+TWO_PHASE_COMMIT_TXN = Right(Op.TWO_PHASE_COMMIT, Type.TRANSACTIONAL_ID, TXN)
 DESCRIBE_TXN = Right(Op.DESCRIBE, Type.TRANSACTIONAL_ID, TXN)
 READ_GROUP = Right(Op.READ, Type.GROUP, GROUP)
 READ_TOPIC = Right(Op.READ, Type.TOPIC, TOPIC)
@@ -54,6 +55,21 @@ def _init(version, **expected):
             for right, other in ((WRITE_TOPIC, IDEMPOTENT), (IDEMPOTENT, WRITE_ANY))
         ),
     ]
+
+
+def _two_phase_commit():
+    asked = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1, "enable2_pc": True}
+    for right, other in ((WRITE_TXN, TWO_PHASE_COMMIT_TXN), (TWO_PHASE_COMMIT_TXN, WRITE_TXN)):
+        yield Cell(
+            K.INIT_PRODUCER_ID,
+            6,
+            {"transactional_id": TXN, "keep_prepared_txn": False} | asked,
+            right,
+            _read_producer,
+            (E.NONE, True),
+            (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False),
+            grants=(other,),
+        )
 
 
 def _end_txn(version):
@@ -144,7 +160,8 @@ def _txn_offset_commit(version):
     row = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
     if version >= 2:
         row["committed_leader_epoch"] = -1
-    fields = {"transactional_id": TXN, "group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [row]}]} | NOBODY
+    named = {"topic_id": IdOf(TOPIC)} if version >= 6 else {"name": TOPIC}
+    fields = {"transactional_id": TXN, "group_id": GROUP, "topics": [named | {"partitions": [row]}]} | NOBODY
     if version >= 3:
         fields |= {"generation_id": -1, "member_id": "", "group_instance_id": None}
     needed = {
@@ -189,7 +206,7 @@ SHARE_KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:0"
 CELLS = (
     *(cell for version in (0, 3) for cell in _add_partitions(version)),
     *map(_add_partitions_of_brokers, (4, 5)),
-    *(cell for version in (0, 3, 5) for cell in _txn_offset_commit(version)),
+    *(cell for version in (0, 3, 5, 6) for cell in _txn_offset_commit(version)),
     *(cell for version in (1, 2) for cell in _markers(version)),
     Cell(
         K.FIND_COORDINATOR,
@@ -202,6 +219,7 @@ CELLS = (
     ),
     *_init(0),
     *_init(4, producer_id=-1, producer_epoch=-1),
+    *_two_phase_commit(),
     *map(_end_txn, (0, 3, 5)),
     *_add_offsets(0),
     *_add_offsets(4),

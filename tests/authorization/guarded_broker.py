@@ -58,7 +58,7 @@ class GuardedBroker:
     """A broker for all cells: the request of a cell does not change the answers to others."""
 
     def __init__(self):
-        self.broker = MemoryBroker(**FEW)
+        self.broker = MemoryBroker(**FEW, unstable_api_versions_enable=True, transaction_two_phase_commit_enable=True)
         self.parts = self.broker.assembly.broker
         self._clients = {}
         furnish(self.broker, self.parts.config.transaction_max_timeout_ms)

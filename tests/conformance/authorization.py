@@ -35,6 +35,8 @@ def properties(port, everyone):
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": ";".join(("User:ANONYMOUS", *SUPER_USERS)),
         "log.retention.ms": "-1",  # what is furnished is from another year
+        "unstable.api.versions.enable": "true",
+        "transaction.two.phase.commit.enable": "true",
         "allow.everyone.if.no.acl.found": str(everyone).lower(),
     }
 

@@ -36,21 +36,23 @@ class Client:
             self.until(lambda index=index: self.end_offset(name, index) == 0)
         return name
 
-    def begin(self, transactional_id, places, timeout_ms=60_000):
-        """A transaction with one record in each (topic, partition); (producer id, epoch)."""
-        producer_id, epoch = self.init_producer_id(transactional_id, timeout_ms)
+    def begin(self, transactional_id, places, timeout_ms=60_000, *, two_phase=False):
+        """A transaction with one record in each (topic, partition), perhaps of two-phase commit. Return (producer id,
+        epoch)."""
+        producer_id, epoch = self.init_producer_id(transactional_id, timeout_ms, two_phase=two_phase)
         self.add_partitions(transactional_id, producer_id, epoch, places)
         for name, index in places:
             self.produce(name, index, transactional_id, producer_id, epoch)
         return producer_id, epoch
 
-    def init_producer_id(self, transactional_id, timeout_ms):
+    def init_producer_id(self, transactional_id, timeout_ms, *, two_phase=False):
         """Return (producer id, epoch)."""
         find = codec.request_class(ApiKey.FIND_COORDINATOR)
         self.until(lambda: not self.connection.send(find(key=transactional_id, key_type=1), 2).error_code)
         init = codec.request_class(ApiKey.INIT_PRODUCER_ID)
-        asked = init(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-        granted = self.until(lambda: (reply := self.connection.send(asked, 4)).error_code == 0 and reply)
+        asked = init(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, enable2_pc=two_phase)
+        version = 6 if two_phase else 4
+        granted = self.until(lambda: (reply := self.connection.send(asked, version)).error_code == 0 and reply)
         return granted.producer_id, granted.producer_epoch
 
     def add_partitions(self, transactional_id, producer_id, epoch, places):

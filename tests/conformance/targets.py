@@ -1,4 +1,4 @@
-"""The brokers that the scenario and the kill harness run against: ours, and a real Apache Kafka 4.3.1.
+"""The brokers that the scenario and the kill harness run against: ours, and a real Apache Kafka, 4.3.1 or 4.4.0.
 
 Both are subprocesses over one directory that survives `kill` and `start`, on one port.
 """
@@ -129,10 +129,11 @@ class Broker:
         return self.log_file.read_text(errors="replace")[-3000:]
 
 
-def kafka_command(directory):
+def kafka_command(directory, release="4.3.1"):
     """The command that runs an Apache Kafka; kafka.sh replaces itself by the JVM, so that signals reach it."""
     heap = os.environ.get("HEAP", "512m")
-    return ["env", f"HEAP={heap}", "QUICK=1", "bash", str(KAFKA_SH), "start", str(directory)]
+    settings = [f"HEAP={heap}", "QUICK=1", f"APACHE_KAFKA_VERSION={release}"]
+    return ["env", *settings, "bash", str(KAFKA_SH), "start", str(directory)]
 
 
 class FromFile(Broker):
@@ -169,10 +170,11 @@ class ApacheKafkaFromFile(FromFile):
 class ApacheKafka(Broker):
     """A KRaft node; ready after about 3 s, 12 s after a crash. `features` are finalized at these levels."""
 
-    name = "Apache Kafka 4.3.1"
+    release = "4.3.1"
     features: tuple[str, ...] = ()
 
     def __init__(self, directory, overrides=None, port=None):
+        self.name = f"Apache Kafka {self.release}"
         super().__init__(directory, overrides)
         port = port or free_port(span=2)
         self.bootstrap = f"127.0.0.1:{port}"
@@ -185,10 +187,11 @@ class ApacheKafka(Broker):
             capture_output=True,
             check=True,
             timeout=900,
+            env=os.environ | {"APACHE_KAFKA_VERSION": self.release},
         )
 
     def command(self):
-        return kafka_command(self.directory)
+        return kafka_command(self.directory, self.release)
 
     def is_ready(self):
         return answers_api_versions(self.bootstrap)
@@ -271,8 +274,13 @@ class OttlaV0(OttlaAtLevel):
 
 
 class ApacheKafkaV1(ApacheKafka):
-    name = "Apache Kafka 4.3.1 at transaction.version 1"
     features = ("transaction.version=1",)
+
+
+class ApacheKafkaNext(ApacheKafka):
+    """The release after the one that the recordings are of."""
+
+    release = "4.4.0"
 
 
 TARGETS = {
@@ -282,4 +290,5 @@ TARGETS = {
     "ottla-v0": OttlaV0,
     "apache": ApacheKafka,
     "apache-v1": ApacheKafkaV1,
+    "apache-next": ApacheKafkaNext,
 }

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
+from differential.two_phase_tables import OPTIONS
 from open_transactions import UNVERIFIED, Client
 from targets import TARGETS, run_tool, tool_command
 
@@ -33,7 +34,7 @@ class Tools:
     """A broker, a raw client, and the tools of three projects."""
 
     def __init__(self, target, directory):
-        self.broker = TARGETS[target](directory, UNVERIFIED).start()
+        self.broker = TARGETS[target](directory, UNVERIFIED | OPTIONS["two-phase-commit"]).start()
         self.client = Client(self.broker.bootstrap)
         self._names = (f"tools-{number}" for number in itertools.count())
 
@@ -382,15 +383,16 @@ def test_kafkas_own_command_finds_and_aborts(tools):
 
 @pytest.mark.maven
 @pytest.mark.slow
+@pytest.mark.parametrize("two_phase", [False, True])
 @pytest.mark.parametrize("tools", BROKERS, indirect=True)
-def test_kafkas_own_command_terminates_a_transaction(tools):
+def test_kafkas_own_command_terminates_a_transaction(tools, two_phase):
     topic = tools.topic()
-    tools.client.begin("java-stuck", [(topic, 0)], CALM_MS)
-    (command,) = [
-        row["command"]
-        for row in tools.ottla("why", topic, 0, code=1)["remedies"]
-        if "forceTerminateTransaction" in (row["command"] or "")
-    ]
+    tools.client.begin("java-stuck", [(topic, 0)], CALM_MS, two_phase=two_phase)
+    told = tools.ottla("why", topic, 0, code=1)
+    assert told["open transactions"][0]["standing"] == "in time"
+    assert ("never times out" in told["remedies"][0]["advice"]) is two_phase
+    commands = [row["command"] or "" for row in told["remedies"]]
+    (command,) = [command for command in commands if "forceTerminateTransaction" in command]
     tools.execute(command)
     tools.client.until(lambda: tools.client.last_stable_offset(topic, 0) == 2)
     tools.ottla("why", topic, 0, code=0)

@@ -1,5 +1,6 @@
 """InitProducerId: the tables INIT (on the machine) and INITREQ (through the handler)."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -9,6 +10,7 @@ from ottla.broker.txn.machine import check_step, decide_init_producer_id
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.values import NEVER_TIMES_OUT_MS
 from tests.tables.rows import (
     BUSY,
     FENCED,
@@ -246,7 +248,7 @@ def init(ask, version, name="t", timeout_ms=60_000, **expected):
     return E(answer.error_code), answer.producer_id, answer.producer_epoch
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
 @row(*[f"INITREQ-4 {half} alone{of}" for half in ("id", "epoch") for of in ("", ", without a transactional id")])
 def test_half_an_expectation(row, ask, rig, version):
     half = {"producer_epoch": 0} if "epoch" in row else {"producer_id": 0}
@@ -255,7 +257,7 @@ def test_half_an_expectation(row, ask, rig, version):
     assert rig.durable() == {}
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 @row("INITREQ-5")
 def test_an_idempotent_producer(row, ask, rig, version):
     assert init(ask, version, None, timeout_ms=-5) == (E.NONE, PID, 0)
@@ -270,11 +272,27 @@ def test_an_idempotent_producer_without_a_producer_id(row, ask, rig):
     assert init(ask, 4, None) == (LOADING, -1, -1)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 @row("INITREQ-7")
 def test_the_empty_id(row, ask, rig, version):
     assert init(ask, version, "") == (E.INVALID_REQUEST, -1, -1)
     assert all(log.batches == [] for log in rig.cluster.logs)
+
+
+@row("INITREQ-8", "INITREQ-8 and keeps the prepared transaction")
+def test_two_phase_commit_is_disabled(row, ask, rig):
+    asked = {"enable2_pc": True, "keep_prepared_txn": "keeps" in row, "timeout_ms": 0}
+    assert init(ask, 6, **asked) == (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+    assert rig.durable() == {}
+
+
+@row("INITREQ-9", "INITREQ-9 with two-phase commit")
+def test_a_prepared_transaction_cannot_be_kept(row, ask, rig):
+    enable_two_phase_commit(rig)
+    rig.add("t", rig.producer(), ("foo", 1))
+    asked = {"enable2_pc": "with" in row, "keep_prepared_txn": True, "timeout_ms": 0}
+    assert init(ask, 6, **asked) == (E.UNSUPPORTED_VERSION, -1, -1)
+    assert rig.state().status is S.ONGOING
 
 
 @row("INITREQ-10 zero", "INITREQ-10 negative", "INITREQ-11 one above", "INITREQ-11 the largest")
@@ -285,6 +303,20 @@ def test_a_timeout_out_of_range(row, ask, rig):
     for edge_ms in (1, 900_000):
         assert init(ask, 4, timeout_ms=edge_ms)[0] is E.NONE
         assert rig.state().timeout_ms == edge_ms
+
+
+def enable_two_phase_commit(rig):
+    rig.coordinator.config = replace(rig.config, transaction_two_phase_commit_enable=True)
+
+
+@pytest.mark.parametrize("asked_ms", [0, -5, 900_001, 60_000])
+@row("INITREQ-12")
+def test_a_transaction_of_two_phase_commit_never_times_out(row, ask, rig, asked_ms):
+    enable_two_phase_commit(rig)
+    assert init(ask, 6, timeout_ms=asked_ms, enable2_pc=True) == (E.NONE, PID, 0)
+    assert rig.state().timeout_ms == NEVER_TIMES_OUT_MS
+    assert init(ask, 5) == (E.NONE, PID, 1)
+    assert rig.state().timeout_ms == 60_000, "the id is an ordinary one again"
 
 
 @row("INITREQ-13 loading", "INITREQ-13 offline")
@@ -299,7 +331,7 @@ def test_a_failed_lookup(row, ask, rig):
     assert rig.log_of("t").batches == []
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 @row("INITREQ-14 timeout", "INITREQ-14 pending")
 def test_an_error_has_no_producer(row, ask, rig, version):
     if "timeout" in row:

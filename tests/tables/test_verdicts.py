@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from ottla.cli.main import main
 from ottla.protocol.acls import PatternType
+from ottla.protocol.values import NEVER_TIMES_OUT_MS
 from ottla.verdict import (
     OVERDUE_AFTER_MS,
     RESTORE,
@@ -23,6 +24,7 @@ from tests.unit.cli.txn.world import LEDGER, Partition, World, now_ms
 
 NOW_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000
+YEAR_MS = 365 * 86_400_000
 FOUND = OpenTransaction("ledger", 0, 7, 5, 3, 42, NOW_MS - 9_000)
 KNOWN = KnownTransaction("order-1", 2, "Ongoing", 7, 5, TIMEOUT_MS, NOW_MS - 9_000, frozenset({LEDGER}))
 NOTHING = {"partitions": frozenset()}
@@ -48,6 +50,8 @@ CASES = [
     ("VERDICT-9 PrepareAbort", {"state": "PrepareAbort", "epoch": 4}, Standing.FORGOTTEN),
     ("VERDICT-10", {"epoch": 6}, Standing.FORGOTTEN),
     ("VERDICT-11", {"producer_id": 8}, Standing.FORGOTTEN),
+    ("VERDICT-13", {"timeout_ms": NEVER_TIMES_OUT_MS}, Standing.IN_TIME),
+    ("VERDICT-13 a year", {"timeout_ms": NEVER_TIMES_OUT_MS, "start_ms": NOW_MS - YEAR_MS}, Standing.IN_TIME),
 ]
 WORDS = {
     Standing.IN_TIME: ("wait", "forceTerminateTransaction"),

@@ -1,6 +1,7 @@
 // Rates, latencies and memory of the broker over the last ten minutes, who has transactions open, and what was refused.
 
-import { bytes, clock, count, duration, figure, has, html, plural, refill, sparkline, table } from "./dom.js";
+import { NEVER_TIMES_OUT_MS, bytes, clock, count, duration, figure, has, html, plural, refill, sparkline,
+  table } from "./dom.js";
 
 const MOST_PRODUCERS = 100;
 
@@ -60,7 +61,7 @@ function producers(open, filter, now) {
     "<waits for"];
   return section("producers", "Producers with an open transaction", heads, rows.slice(0, MOST_PRODUCERS).map((tx) => [
     tx.transactional_id, `${tx.producer_id}:${tx.producer_epoch}`, tx.state, duration(now - tx.started_ms),
-    duration(tx.timeout_ms), count(tx.records), bytes(tx.bytes),
+    tx.timeout_ms === NEVER_TIMES_OUT_MS ? "never" : duration(tx.timeout_ms), count(tx.records), bytes(tx.bytes),
     count(tx.partitions.length + (tx.partitions_left_out ?? 0)), tx.waits_for,
   ]), left > 0 && html("p", { class: "note" }, `${plural(left, "transaction")} left out`));
 }

@@ -1,6 +1,6 @@
 // The card with the details of what the pointer or the keys are on; a click keeps it.
 
-import { bytes, clock, copier, count, duration, html, plural, refill } from "./dom.js";
+import { NEVER_TIMES_OUT_MS, bytes, clock, copier, count, duration, html, plural, refill } from "./dom.js";
 import { stateOf } from "./model.js";
 import { MARK_WORDS } from "./timeline.js";
 
@@ -79,7 +79,8 @@ export class Card {
       ["markers", tx.prepared === null ? null : tx.end === null ? `for ${duration(this.now() - tx.prepared)}`
         : duration(tx.end - tx.prepared)],
       ["timeout", tx.prepared === null && tx.end === null && tx.timeout !== null
-        ? `in ${duration(Math.max(0, tx.start + tx.timeout - this.now()))}` : null],
+        ? tx.timeout === NEVER_TIMES_OUT_MS ? "never" : `in ${duration(Math.max(0, tx.start + tx.timeout - this.now()))}`
+        : null],
       ["waits for", tx.end === null ? tx.waits : null],
       ["records", tx.records === null ? null
         : `${count(tx.records)}${tx.bytes === null ? "" : `, ${bytes(tx.bytes)}`}`],

@@ -59,6 +59,9 @@ export function bytes(number) {
   return `${unit === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)} ${units[unit]}`;
 }
 
+// The timeout of two-phase commit (KIP-939).
+export const NEVER_TIMES_OUT_MS = 2147483647;
+
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1) return ms === 0 ? "0 ms" : `${ms.toFixed(2)} ms`;

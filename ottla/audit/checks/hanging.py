@@ -15,7 +15,7 @@ from ottla.audit.checks.history import NEVER, History
 from ottla.audit.checks.words import KINDS, count, name_producer
 from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.protocol.times import duration
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import NEVER_TIMES_OUT_MS, TopicPartition
 from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import OpenTransaction
 from ottla.verdict import SKEW_MS, KnownTransaction, Standing
@@ -80,6 +80,8 @@ class OpenFinding(NamedTuple):
     @property
     def explained(self) -> str:
         """The verdict in words."""
+        if self.verdict is Verdict.IN_TIME and self.timeout_ms == NEVER_TIMES_OUT_MS:
+            return f"in time: it {verdict.NEVER_TIMES_OUT}"
         limit = f"its timeout of {duration(self.timeout_ms)}" if self.timeout_ms is not None else "its timeout"
         if self.verdict is Verdict.DECIDED:
             return f"decided: the coordinator completed it as {self.decided}, but its marker is missing here"

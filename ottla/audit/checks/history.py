@@ -20,7 +20,7 @@ from ottla.protocol.internal_topics.transaction_records import (
     decode_transaction_value,
     read_transaction_key,
 )
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import NEVER_TIMES_OUT_MS, TopicPartition
 from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage
 
@@ -32,8 +32,6 @@ COMPLETE = (COMPLETE_COMMIT, COMPLETE_ABORT)
 STATE_NAMES = dict(
     enumerate(("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"))
 ) | {6: "Dead", 7: "PrepareEpochFence"}
-# The timeout of two-phase commit, the largest int32 (KIP-939).
-NEVER_TIMES_OUT_MS = 2**31 - 1
 # `transaction.state.log.num.partitions`, the default.
 USUAL_PARTITIONS = 50
 
@@ -59,7 +57,7 @@ class RangeHistory(NamedTuple):
     """Records of one range of `__transaction_state`: picklable, in order of `next_offset`.
 
     `ended_ms`: for each id that the range begins with the end of a transaction, the time of that record. `alone_ms`:
-    the latest time of another end without its decision.
+    the latest time of another end without its decision. `lasting`: producers whose transactions never timed out.
     """
 
     coordinator: int
@@ -75,6 +73,7 @@ class RangeHistory(NamedTuple):
     unread: tuple[Damage, ...] = ()
     ended_ms: Mapping[str, int] = {}
     alone_ms: int = 0
+    lasting: frozenset[int] = frozenset()
 
 
 class HistoryDecoder:
@@ -98,6 +97,7 @@ class HistoryDecoder:
         self._is_damaged = False
         self._ended_ms: dict[str, int] = {}
         self._alone_ms = 0
+        self._lasting: set[int] = set()
 
     def add(self, offset: int, key: bytes | None, value: bytes | None, timestamp_ms: int = 0) -> None:
         """Add the record at `offset`. Unknown types and versions are skipped, as Kafka's coordinator skips them."""
@@ -124,6 +124,8 @@ class HistoryDecoder:
             self._first_ms = state.last_update_ms
         if self._known_from_ms == NEVER:
             self._known_from_ms = state.last_update_ms
+        if state.timeout_ms == NEVER_TIMES_OUT_MS:
+            self._lasting.add(state.producer_id)
         if state.status in COMPLETE:
             self._add_end(transactional_id, timestamp_ms)
         self._last[transactional_id] = state
@@ -160,6 +162,7 @@ class HistoryDecoder:
             self._is_damaged,
             ended_ms=self._ended_ms,
             alone_ms=self._alone_ms,
+            lasting=frozenset(self._lasting),
         )
 
 
@@ -169,7 +172,8 @@ class History:
     `at_hand`: whether any partition of the topic was read. `directories`: the directory of each partition. `count`: the
     number of partitions of the topic by the cluster's metadata, 0 if these are not here. `homes`: the partition of each
     id that was read. `damaged`: partitions that may have lost records. `doubtful`: the damaged partitions that may lack
-    the last state of an id, not only older states. `unread`: batches of each partition that could not be read.
+    the last state of an id, not only older states. `lasting`: producers whose transactions never timed out. `unread`:
+    batches of each partition that could not be read.
     """
 
     def __init__(
@@ -182,7 +186,9 @@ class History:
         homes: Mapping[str, int] | None = None,
         damaged: Iterable[int] = (),
         doubtful: Iterable[int] = (),
+        lasting: Iterable[int] = (),
     ) -> None:
+        self.lasting = frozenset(lasting)
         self._doubtful = frozenset(doubtful)
         self.unread: Mapping[int, tuple[Damage, ...]] = {}
         self.directories: Mapping[int, str] = {}
@@ -341,7 +347,8 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
     names = tuple(ids)
     states = {one: state for one, state in last.items() if state is not None}
     _mark_pending(decisions, names, states)
-    return History(names, places, decisions, states, known, homes, damaged | doubtful, doubtful)
+    lasting = frozenset[int]().union(*(part.lasting for part in ranges))
+    return History(names, places, decisions, states, known, homes, damaged | doubtful, doubtful, lasting)
 
 
 def _mark_pending(decisions: Longs, ids: Sequence[str], states: Mapping[str, TransactionValue]) -> None:

@@ -6,7 +6,7 @@ every transaction after a lost marker as torn.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +45,8 @@ _ENDED_COLUMNS = [
     events.ENDED_SEGMENT,
     events.ENDED_POSITION,
 ]
+
+_LIFE = [events.ENDED_PRODUCER_ID, events.ENDED_START_MS, events.ENDED_END_MS]
 
 # At most this many markers of a range are kept; more would not help.
 MOST_MARKERS = 10_000
@@ -437,18 +439,18 @@ def keys(producer_ids: Longs, epochs: Longs) -> Longs:
     return (producer_ids << 16) | (epochs & 0xFFFF)
 
 
-def first_ms(rows: Longs, ended: Longs, longest_ms: int, *, is_internal: bool) -> int:
+def first_ms(rows: Longs, ended: Longs, longest_ms: int, lasting: Collection[int] = (), *, is_internal: bool) -> int:
     """Return the earliest time at which a partition is known to exist, by the first rows of a walk that show it, or -1.
 
     Producers may set any timestamp, such as the time of an event. The times that a broker sets are reliable: those of
     markers, of batches with LogAppendTime, and of internal topics. So is the start of a transaction that took no longer
-    than `longest_ms`, the longest timeout of all ids.
+    than `longest_ms`, the longest timeout of all ids, or that has a producer in `lasting`: it never timed out.
     """
     own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
     own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0
     found = rows[own][:1, headers.MAX_TIMESTAMP].tolist()
-    for start_ms, end_ms in ended[:1, [events.ENDED_START_MS, events.ENDED_END_MS]].tolist():
-        if start_ms > 0 and 0 <= end_ms - start_ms <= longest_ms:
+    for producer_id, start_ms, end_ms in ended[:1, _LIFE].tolist():
+        if start_ms > 0 and (0 <= end_ms - start_ms <= longest_ms or (producer_id in lasting and end_ms >= start_ms)):
             found.append(start_ms)
     return min(found, default=-1)
 

@@ -320,6 +320,8 @@ class Api(NamedTuple):
     needs: Sequence[Need]
     advertised_from: int | None = None
     """The lowest version that ApiVersions lists, if it is not `min_version`."""
+    unstable_version: int | None = None
+    """The version above `max_version` that is served with `unstable.api.versions.enable` only."""
     report_rows: Callable[[Broker, Request, Any], None] = count_rows
     """Reports the `row_errors` of a reply in the metrics, the event history and the log."""
 

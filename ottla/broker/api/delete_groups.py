@@ -1,7 +1,8 @@
-"""DeleteGroups 0-2: delete groups without members, with all their offsets. free
+"""DeleteGroups 0-3: delete groups without members, with all their offsets. free
 
-Version notes: 2 is flexible. A group that is named twice is deleted once and answered once. Pending offsets of an open
-transaction are deleted as well: its commit does not restore them.
+Version notes: 2 is flexible; 3 has a message for the failure of a plugin of streams groups. Ottla has none, and sends
+null. A group that is named twice is deleted once and answered once. Pending offsets of an open transaction are
+deleted as well: its commit does not restore them.
 """
 
 from typing import Final
@@ -21,7 +22,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for group_id in dict.fromkeys(request.body.groups_names):
         error = await _delete(broker, group_id) if broker.may(request, DELETE_GROUP, group_id) else DELETE_GROUP.error
         await broker.turns.yield_if_due()
-        await results.add(group_id, error)
+        await results.add(group_id, error, None)
     return reply.finish(results=results)
 
 
@@ -30,4 +31,4 @@ async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     return error or await durability.wait_group_durable(broker, group_id)
 
 
-API: Final = Api(ApiKey.DELETE_GROUPS, 0, 2, handle, (DELETE_GROUP,))
+API: Final = Api(ApiKey.DELETE_GROUPS, 0, 3, handle, (DELETE_GROUP,))

@@ -1,4 +1,4 @@
-"""InitProducerId 0-5: a producer id and epoch, for idempotence or for a transactional id. free
+"""InitProducerId 0-6: a producer id and epoch, for idempotence or for a transactional id. free
 
 Without a transactional id: a fresh producer id with epoch 0, and nothing is logged. With one: the next epoch of its
 producer id, which fences every older instance; an open transaction is aborted first. The request waits for the markers
@@ -7,17 +7,19 @@ client repeats it.
 
 Version notes: 2 is flexible; 3 adds the producer id and epoch that the client holds, so that it can resume (KIP-360); 4
 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 5 is the same with TRANSACTION_ABORTABLE, which
-the broker does not answer here. 6 (two-phase commit, KIP-939) is unstable in Kafka 4.3.1, which closes the connection
-on it too.
+the broker does not answer here. 6 (two-phase commit, KIP-939) is unstable in Kafka 4.3.1: without
+`unstable.api.versions.enable`, the connection is closed. Its flag Enable2Pc asks for transactions that never time out,
+whatever the timeout of the request. That needs `transaction.two.phase.commit.enable`. KeepPreparedTxn is answered
+UNSUPPORTED_VERSION, and so the producer of an open transaction in the reply is always -1.
 
-A client with a transactional id needs WRITE on it. A client without one needs IDEMPOTENT_WRITE on the cluster or WRITE
-on any topic (KIP-679).
+A client with a transactional id needs WRITE on it, and TWO_PHASE_COMMIT for Enable2Pc. A client without one needs
+IDEMPOTENT_WRITE on the cluster or WRITE on any topic (KIP-679).
 """
 
 import logging
 from typing import Final
 
-from ottla.broker.api.authorization import WRITE_ID, need_of
+from ottla.broker.api.authorization import TWO_PHASE_COMMIT_ID, WRITE_ID, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import AUTHORIZE_US
@@ -41,17 +43,34 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     denied = _authorize(broker, request)
     if denied:
-        return encode_reply(request, error_code=denied, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+        return _encode_answer(request, denied, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     expected = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     if version >= FIRST_VERSION_WITH_EXPECTATION:
         expected = (body.producer_id, body.producer_epoch)
-    answer = await broker.transactions.init_producer_id(body.transactional_id, body.transaction_timeout_ms, *expected)
+    answer = await broker.transactions.init_producer_id(
+        body.transactional_id,
+        body.transaction_timeout_ms,
+        *expected,
+        two_phase_commit=body.enable2_pc,
+        keep_prepared=body.keep_prepared_txn,
+    )
     if body.transactional_id is not None:
         _log_answer(broker, request, answer, expected[1])
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return encode_reply(request, error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+    return _encode_answer(request, error, answer.producer_id, answer.producer_epoch)
+
+
+def _encode_answer(request: Request, error: ErrorCode, producer_id: int, producer_epoch: int) -> Reply:
+    return encode_reply(
+        request,
+        error_code=error,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        ongoing_txn_producer_id=NO_PRODUCER_ID,
+        ongoing_txn_producer_epoch=NO_PRODUCER_EPOCH,
+    )
 
 
 def _authorize(broker: Broker, request: Request) -> ErrorCode:
@@ -59,7 +78,9 @@ def _authorize(broker: Broker, request: Request) -> ErrorCode:
         return ErrorCode.NONE
     transactional_id = request.body.transactional_id
     if transactional_id is not None:
-        return ErrorCode.NONE if broker.may(request, WRITE_ID, transactional_id) else WRITE_ID.error
+        needs = (WRITE_ID, TWO_PHASE_COMMIT_ID) if request.body.enable2_pc else (WRITE_ID,)
+        denied = (need.error for need in needs if not broker.may(request, need, transactional_id))
+        return next(denied, ErrorCode.NONE)
     if broker.may(request, _IDEMPOTENT_WRITE):
         return ErrorCode.NONE
     broker.turns.charged_us += AUTHORIZE_US
@@ -88,6 +109,12 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
             "%(producer_epoch)d of transactionalId %(transactional_id).100s is not the current one",
             about | {"producer_id": body.producer_id, "producer_epoch": body.producer_epoch},
         )
+    elif answer.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        log.warning(
+            "Refused two-phase commit to transactionalId %(transactional_id).100s of client %(client_id).100s at "
+            "%(peer)s: it is disabled (transaction.two.phase.commit.enable)",
+            about,
+        )
     elif answer.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         log.warning(
             "Refused transactionalId %(transactional_id).100s of client %(client_id).100s at %(peer)s: a transaction "
@@ -100,4 +127,11 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
         )
 
 
-API: Final = Api(ApiKey.INIT_PRODUCER_ID, 0, 5, handle, (WRITE_ID, _IDEMPOTENT_WRITE, _WRITE_ANY))
+API: Final = Api(
+    ApiKey.INIT_PRODUCER_ID,
+    0,
+    5,
+    handle,
+    (WRITE_ID, TWO_PHASE_COMMIT_ID, _IDEMPOTENT_WRITE, _WRITE_ANY),
+    unstable_version=6,
+)

@@ -35,8 +35,9 @@ Rows = list[list[tuple[int, ErrorCode]]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset; one row per partition."""
     version, body = request.api_version, request.body
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     if broker.authorizer is not None and not broker.may(request, READ_GROUP, body.group_id):
-        return await _answer(broker, request, await refused_rows(broker, body.topics, READ_GROUP.error))
+        return await with_topics(broker, request, await refused_rows(broker, body.topics, READ_GROUP.error), by_id)
     caller = Caller(
         body.group_id,
         body.generation_id_or_member_epoch,
@@ -49,15 +50,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         return broker.groups.offsets.commit(caller, rows, knows_epochs=version >= 9)
 
-    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     rows = await commit_rows(broker, request, version >= 6, expire_ms, commit, by_id)
-    return await _answer(broker, request, or_else(rows, await durability.wait_group_durable(broker, body.group_id)))
+    rows = or_else(rows, await durability.wait_group_durable(broker, body.group_id))
+    return await with_topics(broker, request, rows, by_id)
 
 
-async def _answer(broker: Broker, request: Request, rows: Rows) -> Reply:
+async def with_topics(broker: Broker, request: Request, rows: Rows, by_id: bool) -> Reply:
     """Return the reply, which has the topics' ids or names as the request has them."""
     topics = request.body.topics
-    if request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+    if by_id:
         tables = [("", id_of(topic), partitions) for topic, partitions in zip(topics, rows, strict=True)]
     else:
         tables = [(topic.name, ZERO_UUID, partitions) for topic, partitions in zip(topics, rows, strict=True)]
@@ -122,11 +123,11 @@ async def commit_rows(
         results = list[tuple[int, ErrorCode]]()
         found.append(results)
         count += 1
-        image, error = _find_topic(broker, request, topic, by_id)
+        image, error = find_topic(broker, request, topic, by_id)
         for row in topic.partitions:
             if count >= ROWS_AT_ONCE:
                 await settle()
-                image, error = _find_topic(broker, request, topic, by_id)
+                image, error = find_topic(broker, request, topic, by_id)
             count += 1
             index = row.partition_index
             if image is not None and 0 <= index < image.partition_count:
@@ -141,7 +142,7 @@ async def commit_rows(
     return found
 
 
-def _find_topic(broker: Broker, request: Request, topic: Any, by_id: bool) -> tuple[TopicImage | None, ErrorCode]:
+def find_topic(broker: Broker, request: Request, topic: Any, by_id: bool) -> tuple[TopicImage | None, ErrorCode]:
     """Return a topic that may be read, if it exists, and the error of partitions that cannot be committed."""
     if by_id:
         image = broker.cluster.topics_by_id.get(id_of(topic))

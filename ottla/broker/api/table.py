@@ -53,6 +53,7 @@ from ottla.broker.api import (
     write_txn_markers,
 )
 from ottla.broker.api.context import Api
+from ottla.broker.config import Config
 
 _MODULES: Final = (
     produce,
@@ -106,6 +107,16 @@ _MODULES: Final = (
 
 TABLE: Final = {module.API.key.value: module.API for module in _MODULES}
 """APIs by plain numbers, as in the header of each request."""
+
+
+def served_table(config: Config) -> Mapping[int, Api]:
+    """Return the APIs that a broker serves, with unstable versions if its configuration enables them."""
+    if not config.unstable_api_versions_enable:
+        return TABLE
+    return {
+        key: api if api.unstable_version is None else api._replace(max_version=api.unstable_version)
+        for key, api in TABLE.items()
+    }
 
 
 def list_versions(table: Mapping[int, Api] = TABLE) -> list[tuple[int, int, int]]:

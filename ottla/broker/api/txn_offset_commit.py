@@ -1,8 +1,10 @@
-"""TxnOffsetCommit 0-5: offsets that become valid when the transaction commits. free
+"""TxnOffsetCommit 0-6: offsets that become valid when the transaction commits. free
 
 Version notes: 2 adds leader epochs; 3 is flexible and names the member, so that a zombie of the group is refused
 (KIP-447); 4 may answer TRANSACTION_ABORTABLE; 5 adds the group's partition of `__consumer_offsets` to the transaction
-(KIP-890). Below 5 the transaction must have it (AddOffsetsToTxn); that is verified in the same step as the append.
+(KIP-890); 6 has topic ids in place of names, which are stored with the offsets, and answers GROUP_ID_NOT_FOUND and
+STALE_MEMBER_EPOCH where older versions answer ILLEGAL_GENERATION (KIP-1319, of Kafka 4.4). Below 5 the transaction must
+have the partition (AddOffsetsToTxn); that is verified in the same step as the append.
 """
 
 from collections.abc import Sequence
@@ -11,9 +13,8 @@ from typing import Final
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC, WRITE_ID
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.offset_commit import Rows, commit_rows, or_else, refused_rows
+from ottla.broker.api.offset_commit import Rows, commit_rows, find_topic, or_else, refused_rows, with_topics
 from ottla.broker.api.refusals import report_rows
-from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.commits import CommitRow
@@ -24,6 +25,7 @@ from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
 FIRST_VERSION_WITH_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS = 5
+FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -44,15 +46,16 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if error:
             return [_map_error(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
-        return [_map_error(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
+        errors = broker.groups.offsets.commit(caller, rows, producer, knows_epochs=by_id)
+        return [_map_error(error, version) for error in errors]
 
-    rows = await commit_rows(broker, request, version >= 2, -1, commit)
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    rows = await commit_rows(broker, request, version >= 2, -1, commit, by_id)
     return await _answer(broker, request, or_else(rows, await durability.wait_group_durable(broker, body.group_id)))
 
 
 async def _answer(broker: Broker, request: Request, rows: Rows) -> Reply:
-    tables = [(topic.name, partitions) for topic, partitions in zip(request.body.topics, rows, strict=True)]
-    return await with_tables(broker, request, "topics", "partitions", tables)
+    return await with_topics(broker, request, rows, by_id=request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
 
 
 async def _join(broker: Broker, request: Request) -> ErrorCode:
@@ -70,13 +73,14 @@ async def _join(broker: Broker, request: Request) -> ErrorCode:
 
 async def _names_partitions(broker: Broker, request: Request) -> bool:
     """Return whether any of the partitions exists and may be read. Mostly the first one does."""
-    exists, turns = broker.cluster.has_partition, broker.turns
+    turns = broker.turns
     for topic in request.body.topics:
-        if not broker.may(request, READ_TOPIC, topic.name):
+        image, _ = find_topic(broker, request, topic, request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
+        if image is None:
             await turns.yield_if_due()
             continue
         for row in topic.partitions:
-            if exists(topic.name, row.partition_index):
+            if 0 <= row.partition_index < image.partition_count:
                 return True
             turns.charged_us += LOOKUP_US
             if turns.must_yield:
@@ -124,4 +128,4 @@ def _map_error(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, handle, (WRITE_ID, READ_GROUP, READ_TOPIC), report_rows=report_rows)
+API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6, handle, (WRITE_ID, READ_GROUP, READ_TOPIC), report_rows=report_rows)

@@ -49,6 +49,10 @@ def _require_item(value: str) -> None:
 class Config(ServerConfig):
     """The broker's configuration; `load_config` makes a checked one, and tests may make one directly."""
 
+    unstable_api_versions_enable: bool = boolean(
+        False, "Whether the versions of APIs are served that Kafka has not released: InitProducerId 6."
+    )
+
     # Topics and logs.
     auto_create_topics_enable: bool = boolean(True, "Whether a Metadata request creates the topics that it names.")
     default_replication_factor: int = int32(
@@ -194,6 +198,11 @@ class Config(ServerConfig):
     )
     transaction_max_timeout_ms: int = int32(
         900000, "The longest transaction timeout that a producer may request.", at_least=1
+    )
+    transaction_two_phase_commit_enable: bool = boolean(
+        False,
+        "Whether a producer may ask for transactions that never time out (InitProducerId 6, with "
+        "unstable.api.versions.enable).",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = int32(
         10000, "How often the broker looks for transactions that have timed out.", at_least=1

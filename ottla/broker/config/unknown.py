@@ -77,8 +77,7 @@ share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
 ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
 ssl.secure.random.implementation ssl.trustmanager.algorithm telemetry.max.bytes transaction.state.log.load.buffer.size
-transaction.two.phase.commit.enable unclean.leader.election.interval.ms unstable.api.versions.enable
-unstable.feature.versions.enable
+unclean.leader.election.interval.ms unstable.feature.versions.enable
 """
 """The broker options of Apache Kafka 4.3.1 (`KafkaConfig.configNames`) that have no field."""
 

@@ -97,8 +97,8 @@ class OffsetCommits:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else NO_ERROR)
             if not too_long:
                 key = OffsetKey(caller.group_id, topic, partition)
-                if producer is not None or expire_ms != -1:
-                    topic_id = None  # as in Kafka: not in transactions, and not in values of version 1
+                if (producer is not None and not knows_epochs) or expire_ms != -1:
+                    topic_id = None  # as in Kafka 4.3.1: not in transactions, and not in values of version 1
                 value = OffsetValue(offset, leader_epoch, committed_metadata, now_ms, expire_ms, topic_id)
                 kept.append((key, value))
         if kept:
@@ -142,7 +142,7 @@ class OffsetCommits:
             return ErrorCode.UNSUPPORTED_VERSION
         if caller.generation == member.epoch:
             return NO_ERROR
-        has_generation = transactional or is_classic
+        has_generation = is_classic or not knows_epochs
         stale = ErrorCode.ILLEGAL_GENERATION if has_generation else ErrorCode.STALE_MEMBER_EPOCH
         if caller.generation > member.epoch:
             return stale

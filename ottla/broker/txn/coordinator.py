@@ -27,7 +27,7 @@ from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.states import PREPARED, TransactionStatus
 from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionState, TransientState, is_exhausted
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import NEVER_TIMES_OUT_MS, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -109,17 +109,33 @@ class TransactionCoordinator:
     # ---- requests
 
     async def init_producer_id(
-        self, transactional_id: str | None, timeout_ms: int, expected_producer_id: int = -1, expected_epoch: int = -1
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        expected_producer_id: int = -1,
+        expected_epoch: int = -1,
+        *,
+        two_phase_commit: bool = False,
+        keep_prepared: bool = False,
     ) -> Decision:
         """Handle InitProducerId. Without a transactional id, return a fresh producer id with epoch 0 and log
-        nothing."""
+        nothing.
+
+        With `two_phase_commit`, transactions of the id never time out (KIP-939). `keep_prepared` is not supported.
+        """
         if (expected_producer_id == -1) != (expected_epoch == -1):
             return ANSWERS[ErrorCode.INVALID_REQUEST]
         if transactional_id is None:
             return await self._idempotent_producer()
         if not transactional_id:
             return ANSWERS[ErrorCode.INVALID_REQUEST]
-        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+        if two_phase_commit and not self.config.transaction_two_phase_commit_enable:
+            return ANSWERS[ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+        if keep_prepared:
+            return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]
+        if two_phase_commit:
+            timeout_ms = NEVER_TIMES_OUT_MS
+        elif not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             return ANSWERS[ErrorCode.INVALID_TRANSACTION_TIMEOUT]
         expected = expected_producer_id, expected_epoch
 

@@ -16,7 +16,6 @@ from ottla.broker.txn.states import EMPTY, ONGOING, PREPARED, RESTING, Transacti
 from ottla.broker.txn.values import (
     ANSWERS,
     NEED_PRODUCER_ID,
-    NEVER_TIMES_OUT_MS,
     NO_PARTITIONS,
     NO_PENDING,
     Decision,
@@ -27,7 +26,13 @@ from ottla.broker.txn.values import (
     is_exhausted,
 )
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from ottla.protocol.values import (
+    NEVER_TIMES_OUT_MS,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
 
 _S = TransactionStatus
 _OK = ANSWERS[NO_ERROR]

@@ -11,8 +11,6 @@ from ottla.broker.txn.states import TransactionStatus
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
-NEVER_TIMES_OUT_MS: Final = 2147483647
-
 Partitions = dict[TopicPartition, None]
 """An ordered set (markers are written in the order of adding). Never changed once it is part of a record."""
 

@@ -34,7 +34,13 @@ from ottla.protocol.walker import SteppedReader, compile_reader, compile_stepped
 
 _PACKAGES: Final = ("consumer", "producer", "metadata", "sasl", "admin")
 """The library's packages of messages. All of them are imported with the first one."""
-_OURS: Final = frozenset((ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE))
+_OURS: Final = frozenset(
+    (
+        *(ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
+        *(ApiKey.API_VERSIONS, ApiKey.DELETE_GROUPS, ApiKey.TXN_OFFSET_COMMIT),
+    )
+)
+"""APIs with messages in `ottla.protocol.messages`."""
 
 _UNSUPPORTED: Final = Struct(">hihhh")
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")

@@ -47,7 +47,7 @@ SHRINK_AFTER_FRAMES: Final = 32
 
 _KEYS_BY_FIRST_FLEXIBLE: Final = (
     (0, (45, 46, 50, 51, 52, 55, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75)),
-    (0, (80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92)),
+    (0, (80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94)),
     (1, (27, 44, 48, 49, 53, 54, 76, 77, 78, 79)),
     (2, (21, 22, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 56)),
     (3, (10, 16, 18, 24, 25, 26, 28)),
@@ -61,7 +61,7 @@ _KEYS_BY_FIRST_FLEXIBLE: Final = (
 FIRST_FLEXIBLE_VERSION: Final[Mapping[int, int]] = {
     api_key: version for version, api_keys in _KEYS_BY_FIRST_FLEXIBLE for api_key in api_keys
 }
-"""First version with compact types and tagged fields by API key (Kafka 4.3.1); 17 and 47 have no such version."""
+"""First version with compact types and tagged fields by API key (Kafka 4.4.0); 17 and 47 have no such version."""
 
 _SIZE: Final = Struct(">i")
 _SIZE_AND_KEY: Final = Struct(">ih")

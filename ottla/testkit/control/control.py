@@ -1,6 +1,6 @@
 """The test control of a broker, connected to the broker's parts. shell"""
 
-from ottla.broker.api.table import TABLE
+from ottla.broker.api.table import served_table
 from ottla.broker.assembly import Assembly
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
@@ -21,7 +21,7 @@ class Control(BrokerParts):
     def __init__(self, as_release: str | None = None) -> None:
         """`as_release` is the Kafka release to imitate; ValueError if it is unknown."""
         self.plan = Plan()
-        self._table = TABLE if as_release is None else table_of(as_release)
+        self._table = None if as_release is None else table_of(as_release)
         self.clock: MovableClock
         self.journal: Journal
         self.assembly: Assembly
@@ -43,7 +43,8 @@ class Control(BrokerParts):
         self.cluster = ClusterControl(assembly, self.plan)
         for each in broker.brokers:
             SteeredMarkers(each, self.plan)
+        table = self._table or served_table(assembly.config)
         assembly.dispatchers = [
-            SteeredDispatcher(each, self.cluster, self.plan, self.journal, self.real_clock, self._table)
+            SteeredDispatcher(each, self.cluster, self.plan, self.journal, self.real_clock, table)
             for each in broker.brokers
         ]

@@ -56,9 +56,16 @@ class AdminSteps(Asker):
         return ErrorCode(reply.error_code).name
 
     def _level_now(self):
-        request = codec.request_class(API_VERSIONS)(client_software_name="ottla", client_software_version="1")
-        features = {row.name: row.max_version_level for row in self._connection.send(request, 3).finalized_features}
+        features = {row.name: row.max_version_level for row in self._api_versions().finalized_features}
         return features.get(FEATURE, 0)
+
+    def _api_versions(self):
+        request = codec.request_class(API_VERSIONS)(client_software_name="ottla", client_software_version="1")
+        return self._connection.send(request, 3)
+
+    def _listed_versions(self, step):
+        rows = self._api_versions().api_keys
+        return [[row.min_version, row.max_version] for row in rows if row.api_key == step["api_key"]]
 
     def _find_coordinator(self, step):
         """Error codes by key: who the coordinator is does not matter."""

@@ -11,6 +11,7 @@ INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN = 22, 24, 25, 26
 DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 UNSETTLED = {"PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 SETTLE_S = 5.0
+INIT_WITH_ONGOING = 6
 END_TXN_WITH_PRODUCER = 5
 PIPELINE = 256
 LAST_ASKED = 100  # if the broker can raise an epoch
@@ -32,6 +33,7 @@ class CoordinatorSteps(Asker):
             "transaction_timeout_ms": step.get("timeout_ms", 60_000),
             "producer_id": producer_id,
             "producer_epoch": epoch,
+            **step.get("flags", {}),
         }
 
     def _init(self, step):
@@ -40,6 +42,8 @@ class CoordinatorSteps(Asker):
         if reply.error_code == ErrorCode.NONE:
             self._handles.give(step["who"], reply.producer_id, reply.producer_epoch, step["id"])
         answer = [code(reply), self._answers.producer(reply.producer_id), reply.producer_epoch]
+        if step["version"] >= INIT_WITH_ONGOING:
+            answer += [reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch]
         if step["settle"] and step["id"] and reply.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
             return answer + self._settle(step["id"])
         return answer

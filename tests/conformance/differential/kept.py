@@ -143,8 +143,8 @@ KEPT_AT: dict[int, dict[str, Kept]] = {
 
 
 def kept_at(level):
-    """The differences at a `transaction.version`."""
-    return KEPT | KEPT_AT[level]
+    """The differences at a `transaction.version`; none in another setting."""
+    return KEPT | KEPT_AT[level] if level in KEPT_AT else {}
 
 
 _REUSED = ["UNKNOWN_PRODUCER_ID", -1, -1, 0]

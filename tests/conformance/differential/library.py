@@ -19,20 +19,25 @@ from differential import (
     producer_tables,
     reader_tables,
     tables,
+    two_phase_tables,
     walks,
 )
 
 LEVELS = (0, 1, 2)
+SETTINGS = (*LEVELS, *two_phase_tables.OPTIONS)
+"""Brokers at each `transaction.version`, and those at the latest with other options, by their names."""
 RECORDINGS = Path(__file__).parents[2] / "data" / "differential"
 
 
 @cache
 def scripts(level=2):
-    """Return every script for brokers at this `transaction.version`; names are unique.
+    """Return every script for brokers at this `transaction.version`, or in this setting; names are unique.
 
     At level 0 Kafka cannot log the records that transactions V2 need: it answers UNSUPPORTED_VERSION, and then always
     CONCURRENT_TRANSACTIONS to the next requests. There is nothing to compare.
     """
+    if level not in LEVELS:
+        return list(two_phase_tables.scripts(level))
     modules = [tables, partition_tables, reader_tables, walks]
     if level:
         modules += [generation_tables, mixed_tables, marker_tables, producer_tables, group_tables, listing_tables]
@@ -45,8 +50,8 @@ def scripts(level=2):
 
 
 def recording_file(level):
-    """The answers of Kafka at a `transaction.version`."""
-    return RECORDINGS / f"kafka-4.3.1-level-{level}.jsonl.gz"
+    """The answers of Kafka in a setting."""
+    return RECORDINGS / f"kafka-4.3.1-{f'level-{level}' if level in LEVELS else level}.jsonl.gz"
 
 
 @cache

@@ -6,7 +6,8 @@ from hashlib import sha256
 
 from differential.asking import NOT_UTF8, NULL
 from differential.player import Player
-from targets import SCENARIO_OVERRIDES, ApacheKafka, Ottla
+from differential.two_phase_tables import OPTIONS
+from targets import SCENARIO_OVERRIDES, ApacheKafka, ApacheKafkaNext, Ottla
 
 from ottla.broker.config.load import from_flags, load_config
 from ottla.protocol.errors import ErrorCode
@@ -28,23 +29,29 @@ NO_TEXT = b"\x80\xc0\xaf\xed\xa0\x80\xe2\x82"
 ANSWER_S = 10.0
 
 
-def kafka_at(level):
-    """Apache Kafka with this `transaction.version`."""
-    return type(f"KafkaAtLevel{level}", (ApacheKafka,), {"features": (f"transaction.version={level}",)})
+def kafka_at(level, kafka=ApacheKafka):
+    """Apache Kafka with this `transaction.version`, or in this setting."""
+    if level in OPTIONS:
+        return lambda directory, overrides: kafka(directory, overrides | OPTIONS[level])
+    return type(f"KafkaAtLevel{level}", (kafka,), {"features": (f"transaction.version={level}",)})
+
+
+def next_kafka_at(level):
+    return kafka_at(level, ApacheKafkaNext)
 
 
 def ottla_at(level, *, refuse_reuse=False):
-    """Ottla with this `transaction.version`, which sends clients away while markers are written, as Kafka does.
+    """Ottla with this `transaction.version`, or in this setting.
 
-    It takes a reused sequence for what Kafka takes it for, unless `refuse_reuse`.
+    It sends clients away while markers are written, as Kafka does, and takes a reused sequence for what
+    Kafka takes it for, unless `refuse_reuse`.
     """
     own = own_overrides(level, refuse_reuse=refuse_reuse)
     return lambda directory, overrides: Ottla(directory, overrides | own)
 
 
 def own_overrides(level, *, refuse_reuse=False):
-    return {
-        "transaction.version": str(level),
+    return OPTIONS.get(level, {"transaction.version": str(level)}) | {
         "transaction.markers.wait.ms": "0",
         "transaction.sequence.reuse.refuse": str(refuse_reuse).lower(),
     }

@@ -1,4 +1,4 @@
-"""Asks Apache Kafka and keeps its answers: `python record.py [--new] [LEVEL...]` (needs Java, Maven).
+"""Asks Apache Kafka and keeps its answers: `python record.py [--new] [SETTING...]` (needs Java, Maven).
 
 With --new only the scripts are asked that are not recorded as they are now.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from differential.library import LEVELS, record, recording, recording_file, scripts
+from differential.library import SETTINGS, record, recording, recording_file, scripts
 from differential.play import OVERRIDES, kafka_at, play_all
 
 
@@ -26,9 +26,9 @@ def main(levels, *, only_new):
                 kafka.stop()
         changed = [script.name for script in same if script in asked and known[script.name][1] != answers[script.name]]
         record(level, {script.name: known[script.name][1] for script in same} | answers)
-        print(f"level {level}: {len(asked)} scripts asked; {len(same)} were known, answered otherwise now: {changed}")
+        print(f"{level}: {len(asked)} scripts asked; {len(same)} were known, answered otherwise now: {changed}")
 
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    main([int(each) for each in arguments if each.isdigit()] or LEVELS, only_new="--new" in arguments)
+    main([each for each in SETTINGS if str(each) in arguments] or SETTINGS, only_new="--new" in arguments)

@@ -39,9 +39,13 @@ def _step(op, **arguments):
     return {"op": op} | arguments
 
 
-def init(who, id="t", *, version=4, timeout_ms=60_000, expected=None, settle=True):
-    """InitProducerId; on success `who` is the answer. `expected`: a handle, or [producer id, epoch]."""
-    return _step("init", who=who, id=id, version=version, timeout_ms=timeout_ms, expected=expected, settle=settle)
+def init(who, id="t", *, version=4, timeout_ms=60_000, expected=None, settle=True, two_phase=None, keep=None):
+    """InitProducerId; on success `who` is the answer. `expected`: a handle, or [producer id, epoch]. `two_phase` and
+    `keep` are flags of version 6."""
+    arguments = {"who": who, "id": id, "version": version, "timeout_ms": timeout_ms, "expected": expected}
+    flags = {"enable2_pc": two_phase, "keep_prepared_txn": keep}
+    given = {name: flag for name, flag in flags.items() if flag is not None}
+    return _step("init", **arguments, settle=settle, **({"flags": given} if given else {}))
 
 
 def init_many(who, times, id="t"):
@@ -180,6 +184,11 @@ def list_matching(whos=None, *, pattern=None, states=(), duration_ms=-1, version
 def level(to=None):
     """UpdateFeatures of `transaction.version`; None is what it was when the script began. The player restores it."""
     return _step("level", to=to)
+
+
+def listed_versions(api_key):
+    """Ask ApiVersions for the lowest and the highest version of an API."""
+    return _step("listed_versions", api_key=api_key)
 
 
 def find_coordinator(*ids, kind=1, version=4):

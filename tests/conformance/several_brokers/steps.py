@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.releases import latest_versions
 
 BROKERS = LEADER, FOLLOWER, STRANGER = 1, 2, 3
 LEDGER, GROUP, TXN = "~ledger", "~group", "~txn"
@@ -49,9 +50,9 @@ def start(node_id):
 
 
 def versions_of(api):
-    """Return the versions that Ottla serves."""
+    """Return the versions that Ottla serves and Kafka 4.3.1 has."""
     served = TABLE[api]
-    return range(served.min_version, served.max_version + 1)
+    return range(served.min_version, min(served.max_version, latest_versions("4.3")[api]) + 1)
 
 
 def create(*places, topic=LEDGER, at=1, version=5, **configs):
