@@ -154,17 +154,6 @@ def test_read_committed_ends_at_open_transactions_and_lists_aborted_ones(commit)
     assert aborted == ([] if commit else [(7, 1)])
 
 
-@pytest.mark.parametrize("version", [7, VERSION])
-@pytest.mark.parametrize(("session", "known"), [((0, -1), True), ((0, 0), True), ((0, 1), False), ((5, 0), False)])
-def test_fetch_opens_no_session_and_refuses_an_unknown_one(version, session, known):
-    ledger = Ledger()
-    ledger.append()
-    asking = message(ApiKey.FETCH, version, **build_fetch((0, {}), session_id=session[0], session_epoch=session[1]))
-    reply = ledger.broker.ask(ApiKey.FETCH, version, asking)
-    assert (reply.error_code, reply.session_id) == (E.NONE if known else E.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert bool(reply.responses) is known
-
-
 # --- leader epochs (KIP-320) ------------------------------------------------------------------------------------------
 
 
