@@ -11,7 +11,7 @@ Source: Kafka's `FetchSession`, `FetchSessionCacheShard` and `FetchManager`. Kaf
 caches and counts no memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ottla.protocol.errors import ErrorCode
@@ -164,6 +164,13 @@ class FetchSessions:
     def partition_count(self) -> int:
         """The partitions of all sessions at their last use."""
         return sum(session.size for session in self._by_id.values())
+
+    def places(self, session_id: int) -> Iterator[tuple[str, int]]:
+        """Yield topic and number of each partition of a session; none of an unknown one."""
+        session = self._by_id.get(session_id)
+        for (_, index), partition in session.partitions.items() if session is not None else ():
+            if partition.topic is not None:
+                yield partition.topic, index
 
     def resume(self, session_id: int, epoch: int, *, uses_ids: bool) -> FetchSession | ErrorCode:
         """Return the session of an incremental Fetch, and raise its epoch; or the error."""

@@ -128,8 +128,9 @@ def test_a_refused_partition_uses_none_of_max_bytes():
     ledger = Ledger(2)
     size_bytes = ledger.append(1)
     rows = ledger.rows((0, {"fetch_offset": 5}), (7, {}), (1, {}), max_bytes=size_bytes)
-    assert [row.error_code for row in rows] == [E.OFFSET_OUT_OF_RANGE, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
-    assert len(rows[2].records) == size_bytes
+    errors = [(row.partition_index, row.error_code) for row in rows]
+    assert errors == [(0, E.OFFSET_OUT_OF_RANGE), (1, E.NONE), (7, E.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert len(rows[1].records) == size_bytes
 
 
 # --- how far ----------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def _change_fetch(end, records, last_stable=None):
 
 
 def _refuse_rows(**topics):
-    """Return the changes of a Fetch that fails as a whole in Kafka. Values are the refused partitions and their error."""
+    """Return the changes of a Fetch that fails as a whole in Kafka. Values are an error and its partitions."""
     empty = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1, "preferred_read_replica": -1}
     empty |= {"diverging_epoch": None, "current_leader": None, "snapshot_id": None}
     empty |= {"aborted_transactions": [], "records": []}
