@@ -81,10 +81,8 @@ async def check_request(broker: Broker, request: Request, session: FetchSession 
     by_id = version >= FIRST_VERSION_WITH_IDS
     done = 0
     for topic in request.body.topics:
-        key = name = topic.topic
-        if by_id:
-            key, name = _resolve(broker, topic, by_id)
-        refusal = _refuse(broker, request, name) if by_id or broker.authorizer is not None else NO_ERROR
+        key, name = _resolve(broker, topic, by_id)
+        refusal = _refuse(broker, request, name) if name is None or broker.authorizer is not None else NO_ERROR
         for row in topic.partitions:
             turns.charged_us += ROW_US
             done += 1
@@ -115,7 +113,8 @@ async def check_session(broker: Broker, request: Request, session: FetchSession)
             row.topic = name_of(broker, key)
         name = row.topic
         if name not in refusals:
-            refusals[name] = _refuse(broker, request, name)
+            is_known = name is not None and broker.authorizer is None
+            refusals[name] = NO_ERROR if is_known else _refuse(broker, request, name)
         if refusal := refusals[name]:
             not_read[place] = FetchPartitionStatus(row.fetch_offset, 0, None, refusal)
             continue
