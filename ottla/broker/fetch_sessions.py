@@ -192,7 +192,7 @@ class FetchSessions:
             self.remove(session.id)
             return False
         del self._by_id[session.id]
-        self._count(session, now_ms)
+        self._charge_use(session, now_ms)
         return True
 
     def add(self, session: FetchSession, now_ms: float) -> int:
@@ -202,7 +202,7 @@ class FetchSessions:
         while (new_id := self._draw_id()) in self._by_id or new_id == NO_SESSION:
             pass
         session.id, session.epoch, session.created_ms = new_id, next_epoch(INITIAL_EPOCH), now_ms
-        self._count(session, now_ms)
+        self._charge_use(session, now_ms)
         return new_id
 
     def remove(self, session_id: int) -> None:
@@ -216,7 +216,7 @@ class FetchSessions:
         self._by_id.clear()
         self.held_bytes = 0
 
-    def _count(self, session: FetchSession, now_ms: float) -> None:
+    def _charge_use(self, session: FetchSession, now_ms: float) -> None:
         """Make a session the last one that was used."""
         self._by_id[session.id] = session
         self.held_bytes += session.held_bytes - session.counted_bytes

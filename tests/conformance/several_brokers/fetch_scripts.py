@@ -34,7 +34,7 @@ SESSION_VERSIONS = (7, 11, 12, 13, 15, 18)
 
 
 def scripts():
-    return [*_by_id(), *_recreated(), *_sessions(), *_session_errors(), *_session_topics(), *_moved()]
+    return [*_by_id(), *_create_again(), *_sessions(), *_session_errors(), *_session_topics(), *_move_leaders()]
 
 
 def _name(version):
@@ -73,7 +73,7 @@ def _by_id():
     yield Script("Metadata of a deleted topic", [TWO, BY_ID, delete(), *described])
 
 
-def _recreated():
+def _create_again():
     both = [fetch_rows(LEADER, version, (each, fetch_row())) for version in ID_VERSIONS for each in ("$T0", "$T1")]
     yield Script(
         "Fetch of a topic that is created again",
@@ -207,12 +207,12 @@ def _session_topics():
         )
 
 
-def _moved():
+def _move_leaders():
     """The leader moves within a session, and Fetch 16 names the new one."""
     for version in (12, 15, 16, 17, 18):
         name = _name(version)
 
-        def asked(epoch, version=version, name=name):
+        def ask_all(epoch, version=version, name=name):
             at_epoch = [fetch_rows(at, version, (name, fetch_row(0, 0, current_leader_epoch=epoch))) for at in BROKERS]
             return [*at_epoch, *(fetch_rows(at, version, (name, fetch_row(0), fetch_row(1))) for at in BROKERS)]
 
@@ -221,10 +221,10 @@ def _moved():
             [
                 *(create([1, 2], [2, 3]), BY_ID, produce(LEADER)),
                 fetch_rows(LEADER, version, (name, fetch_row(0, 1, current_leader_epoch=0)), session=(0, 0)),
-                *(move(LEDGER, 2), *asked(0), *asked(1), *asked(2)),
+                *(move(LEDGER, 2), *ask_all(0), *ask_all(1), *ask_all(2)),
                 *(fetch_rows(LEADER, version, session=("$S0", epoch)) for epoch in (1, 2)),
                 fetch_rows(LEADER, version, (name, fetch_row(0, 1)), session=("$S0", 3)),
-                *(move(LEDGER, 1), fetch_rows(LEADER, version, session=("$S0", 4)), *asked(0), *asked(2)),
+                *(move(LEDGER, 1), fetch_rows(LEADER, version, session=("$S0", 4)), *ask_all(0), *ask_all(2)),
             ],
         )
     left = [fetch_rows(at, version, ("$T0", fetch_row())) for version in (15, 16, 18) for at in (1, 3)]
