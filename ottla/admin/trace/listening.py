@@ -8,7 +8,7 @@ other work is done in the listener's own coroutine.
 import json
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -29,7 +29,7 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests.frames import parse_request_header
-from ottla.protocol.subject import Place, subject_of
+from ottla.protocol.subject import subject_of
 
 log = logging.getLogger(__name__)
 
@@ -223,17 +223,13 @@ class Trace:
                     message = await self._broker.long_work.drive(request_steps(request))
             self._broker.turns.charge(request.held_bytes * DECODED_BYTE_US)
             request.verdicts[filter] = message is None or filter.is_about(
-                subject_of(request.header.api_key, message, self._name_of, self._session_of)
+                subject_of(request.header.api_key, message, self._name_of)
             )
         return request.verdicts[filter]
 
     def _name_of(self, topic_id: UUID) -> str | None:
         topic = self._broker.cluster.topics_by_id.get(topic_id.bytes)
         return None if topic is None else topic.name
-
-    def _session_of(self, session_id: int) -> Iterator[Place]:
-        for broker in self._broker.brokers:
-            yield from broker.fetch_sessions.places(session_id)
 
 
 def _line(described: Described) -> bytes:
