@@ -206,6 +206,7 @@ class Assembly:
         number = self._number_of(node_id)
         self.on_broker_stopped(number)
         self.broker.brokers[number].transactions.sink.stop()
+        self.broker.brokers[number].fetch_sessions.clear()
         for connection in [*self.connections, *self.peer_connections]:
             if connection.session.node_id == node_id:
                 connection.close()

@@ -276,6 +276,8 @@ class Memory:
         self.replies = ReplyMemory(turns, limit_bytes - limit_bytes // 2)
         self.decoded = RequestMemory(turns, limit_bytes // 8)
         """In addition to the budget: the decoded bodies of requests of up to `FREE_BYTES`."""
+        self.fetch_sessions_bytes = limit_bytes // 16
+        """In addition to the budget: the most memory of fetch sessions."""
 
     def reserve(self, size_bytes: int, on_grant: Callable[[], None]) -> Reservation:
         """Call `RequestMemory.reserve` on the part of the memory that fits. A small request waits only for other small

@@ -1,6 +1,6 @@
 """Subject of a request: its transactional ids, groups, topics and partitions. pure"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -16,6 +16,10 @@ _PARTITION_ARRAYS: Final = ("partitions", "partition_data", "partition_indexes")
 _PARTITION_NUMBERS: Final = ("partition_index", "partition", "index")
 
 NameOf = Callable[[UUID], str | None]
+Place = tuple[str, int | None]
+"""A topic and a partition; the partition is None for requests that name only topics."""
+SessionOf = Callable[[int], Iterable[Place]]
+"""Returns the partitions of a fetch session by its id."""
 
 
 class Subject(NamedTuple):
@@ -23,15 +27,19 @@ class Subject(NamedTuple):
 
     transactional_ids: frozenset[str]
     groups: frozenset[str]
-    partitions: frozenset[tuple[str, int | None]]
-    """(topic, partition); the partition is None for requests that name only topics."""
+    partitions: frozenset[Place]
 
 
-def subject_of(api_key: int, message: Any, name_of: NameOf) -> Subject:
-    """Return the subject of a decoded request. `name_of` returns the name of a topic id."""
+def no_session(session_id: int) -> Iterable[Place]:
+    return ()
+
+
+def subject_of(api_key: int, message: Any, name_of: NameOf, session_of: SessionOf = no_session) -> Subject:
+    """Return the subject of a decoded request. `name_of` returns the name of a topic id. A Fetch of a session reads the
+    partitions of the session, too."""
     ids: set[str] = set()
     groups: set[str] = set()
-    partitions: set[tuple[str, int | None]] = set()
+    partitions: set[Place] = set()
     for name, value in _values(message):
         if name in _IDS:
             ids.update(_strings(value))
@@ -42,11 +50,18 @@ def subject_of(api_key: int, message: Any, name_of: NameOf) -> Subject:
         (ids if message.key_type == _TRANSACTIONS else groups).update(keys)
     elif api_key == ApiKey.DELETE_TOPICS:
         partitions.update((name, None) for name in _strings(message.topic_names))
-    for struct in structs(message):
-        topic = _topic(struct, name_of)
-        if topic is not None and type(struct) is not type(message):
-            partitions.update(_rows(topic, struct))
+    elif api_key == ApiKey.FETCH and message.session_epoch > 0:
+        partitions.update(session_of(message.session_id))
+    partitions.update(places_of((each for each in structs(message) if each is not message), name_of))
     return Subject(frozenset(ids), frozenset(groups), frozenset(partitions))
+
+
+def places_of(rows: Iterable[Any], name_of: NameOf) -> Iterator[Place]:
+    """Yield the partitions of rows for topics."""
+    for struct in rows:
+        topic = _topic(struct, name_of)
+        if topic is not None:
+            yield from _rows(topic, struct)
 
 
 def producer_ids_of(message: Any) -> frozenset[int]:
@@ -104,7 +119,7 @@ def _topic(struct: Any, name_of: NameOf) -> str | None:
     return name_of(topic_id) if isinstance(topic_id, UUID) else None
 
 
-def _rows(topic: str, struct: Any) -> Iterator[tuple[str, int | None]]:
+def _rows(topic: str, struct: Any) -> Iterator[Place]:
     fields = type(struct).fields
     for array in _PARTITION_ARRAYS:
         if array not in fields:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct, unpack_from
 from struct import error as StructError
 from typing import Any, Final, NoReturn
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES, MAX_TAGS
@@ -90,6 +90,19 @@ def _fail(what: str, position: int) -> NoReturn:
     raise ProtocolError(f"{what} at position {position}")
 
 
+_new: Final = object.__new__
+_set: Final = object.__setattr__
+_UNKNOWN: Final = SafeUUID.unknown
+
+
+def _uuid(value: bytes) -> UUID:
+    """Return `UUID(bytes=value)` for 16 bytes, in a third of its time."""
+    made: UUID = _new(UUID)
+    _set(made, "int", int.from_bytes(value))
+    _set(made, "is_safe", _UNKNOWN)
+    return made
+
+
 def _bits(value: int) -> set[int] | None:
     """Return authorised operations as the library does: bit numbers, None if not requested (only the highest bit)."""
     if value == 0x80000000:
@@ -117,7 +130,7 @@ class _Generator:
             "unpack": unpack_from,
             "i16": Struct(">h").unpack_from,
             "i32": Struct(">i").unpack_from,
-            "UUID": UUID,
+            "uuid": _uuid,
             "no_uuid": ZERO_UUID,
             "bits": _bits,
         }
@@ -195,7 +208,7 @@ class _Generator:
             raw = self._name_for("raw")
             self._emit(depth, f"{raw} = data[pos:pos + 16]")
             self._emit(depth, f"if len({raw}) != 16: fail('uuid cut short', pos)")
-            self._emit(depth, f"{target} = None if {raw} == no_uuid else UUID(bytes={raw})")
+            self._emit(depth, f"{target} = None if {raw} == no_uuid else uuid({raw})")
             self._emit(depth, "pos += 16")
         elif field.type_str == "bitfield":
             self._emit(depth, f"{target} = bits(unpack('>I', data, pos)[0])")

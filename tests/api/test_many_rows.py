@@ -1,5 +1,7 @@
 """Requests of many rows: they are served over several turns, and the response is the same as that of few rows."""
 
+from uuid import UUID
+
 import pytest
 
 from lab.furnish import furnish
@@ -36,6 +38,8 @@ def requests(count):
     rows = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1} for index in range(count)]
     wanted = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0}
     yield K.FETCH, 12, {**wanted, "topics": [{"topic": "none", "partitions": rows}]}
+    by_id = {**wanted, "topics": [{"topic_id": UUID(int=7), "partitions": rows}]}
+    yield K.FETCH, 17, {**by_id, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
     yield K.OFFSET_COMMIT, 8, offsets(count, group_id="g", generation_id_or_member_epoch=-1, member_id="")
     yield K.TXN_OFFSET_COMMIT, 2, offsets(count, group_id="g", **OF_PRODUCER)
     yield K.TXN_OFFSET_COMMIT, 5, offsets(count, **IN_GROUP, **OF_PRODUCER)

@@ -70,11 +70,12 @@ def _fetch(version):
         limits["rack_id"] = ""
     if version >= 12:
         row["last_fetched_epoch"] = -1
-    fields = limits | {"replica_id": -1, "topics": [{"topic": TOPIC, "partitions": [row]}]}
+    topic = {"topic_id": IdOf(TOPIC)} if version >= 13 else {"topic": TOPIC}
+    fields = limits | {"replica_id": -1, "topics": [topic | {"partitions": [row]}]}
     denied = E.TOPIC_AUTHORIZATION_FAILED
     yield Cell(K.FETCH, version, fields, READ, _read_fetch, E.NONE, denied)
     # The answer to a false replica differs; no right to the topic replaces the right of a broker.
-    fields = fields | {"replica_id": 2}
+    fields |= {"replica_state": {"replica_id": 2, "replica_epoch": -1}} if version >= 15 else {"replica_id": 2}
     about = "as a replica"
     passes = (READ,)
     yield Cell(K.FETCH, version, fields, CLUSTER_ACTION, _fetch_passes, True, False, grants=passes, about=about)

@@ -113,6 +113,13 @@ GLOBAL_PARTITION_COUNT: Final = _gauge(
 UNCLEAN_ELECTIONS: Final = _twice(
     "kafka_controller_controllerstats_uncleanleaderelections", "Elections of a replica that was not in sync: always 0."
 )
+FETCH_SESSIONS: Final = _gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.")
+FETCH_SESSION_PARTITIONS: Final = _gauge(
+    "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", "Partitions of fetch sessions."
+)
+FETCH_SESSION_EVICTIONS: Final = _twice(
+    "kafka_server_fetchsessioncache_incrementalfetchsessionevictions", "Fetch sessions that ended for a new one."
+)
 BROKER_STATE: Final = _gauge("kafka_server_kafkaserver_brokerstate", "3: the broker runs.")
 CONNECTION_COUNT: Final = _gauge(
     "kafka_server_socket_server_metrics_connection_count", "Connections of clients.", "listener"

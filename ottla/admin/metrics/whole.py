@@ -159,6 +159,11 @@ async def write_loop(page: Exposition, broker: Broker, started_ms: int) -> None:
         (labels(of="replies"), memory.replies.limit_bytes),
     ]
     await page.write(f.MEMORY_LIMIT, limits)
+    sessions = [each.fetch_sessions for each in broker.brokers]
+    await page.write_one(f.FETCH_SESSIONS, sum(map(len, sessions)))
+    await page.write_one(f.FETCH_SESSION_PARTITIONS, sum(each.partition_count for each in sessions))
+    for family in f.FETCH_SESSION_EVICTIONS:
+        await page.write_one(family, sum(each.evictions for each in sessions))
     volume = broker.logs.volume()
     if volume is not None:
         sizes = [(labels(of="total"), volume.total_bytes), (labels(of="usable"), volume.usable_bytes)]

@@ -1,15 +1,17 @@
 """The argument and the results of a handler. pure"""
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import InitVar, dataclass, field
 from itertools import chain
+from secrets import randbits
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.links import Links
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.events import Events
+from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, ReplyReservation, Reservation
@@ -98,6 +100,7 @@ class Broker:
     """What Metadata and FindCoordinator answer from."""
     id_blocks: "ZooKeeperBlocks | None" = field(init=False, default=None)
     """The blocks of producer ids that ZooKeeper counts, with `producer.id.manager=zookeeper`."""
+    fetch_sessions: FetchSessions = field(init=False)
     links: Links | None = field(init=False, default=None)
     """The links between the brokers of the process if it has several: leaders and coordinators move between them."""
     _several: "Sequence[Broker]" = field(init=False, default=())
@@ -108,6 +111,11 @@ class Broker:
         self.memory = Memory(self.turns, memory_bytes)
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
+        self.fetch_sessions = self._make_fetch_sessions()
+
+    def _make_fetch_sessions(self) -> FetchSessions:
+        slots = self.config.max_incremental_fetch_session_cache_slots
+        return FetchSessions(slots, self.memory.fetch_sessions_bytes, lambda: randbits(31))
 
     @property
     def brokers(self) -> "Sequence[Broker]":
@@ -121,6 +129,7 @@ class Broker:
             broker.cluster, broker.transactions, broker.groups = cluster, transactions, groups
             broker.metadata = cluster
             broker._several = brokers
+            broker.fetch_sessions = broker._make_fetch_sessions()
             broker.endpoints = {
                 name: endpoint._replace(node_id=cluster.node_id) for name, endpoint in self.endpoints.items()
             }
@@ -147,11 +156,12 @@ class Broker:
         """Return the number of open transactions of all brokers."""
         return sum(each.transactions.count_open() for each in self.brokers)
 
-    def endpoints_of(self, listener_name: str) -> list[NodeEndpoint]:
-        """Return the advertised endpoints of all running brokers on this listener; none if it is not advertised."""
+    def endpoints_of(self, listener_name: str, ids: Container[int] | None = None) -> list[NodeEndpoint]:
+        """Return the advertised endpoints of all running brokers, or those with these ids, on this listener; none if it
+        is not advertised."""
         stopped = self.metadata.stopped_ids
         found = (each.endpoints.get(listener_name) for each in self.brokers if each.cluster.node_id not in stopped)
-        return [endpoint for endpoint in found if endpoint is not None]
+        return [each for each in found if each is not None and (ids is None or each.node_id in ids)]
 
     def coordinator_of(self, transactional_id: str) -> "tuple[Broker, ErrorCode]":
         """Return the broker that coordinates a transactional id, and the error if it cannot be asked.

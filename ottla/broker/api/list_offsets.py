@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.authorization import DESCRIBE_TOPIC
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
+from ottla.broker.api.fetch import READ_COMMITTED
+from ottla.broker.api.fetch_check import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation

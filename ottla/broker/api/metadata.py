@@ -1,10 +1,10 @@
-"""Metadata 0-12: the brokers, the topics, the leader of each partition. free
+"""Metadata 0-13: the brokers, the topics, the leader of each partition. free
 
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
-flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations, those of the cluster up to 10. A
-client on a listener that is not advertised gets no broker and no leaders: LISTENER_NOT_FOUND, below 6
-LEADER_NOT_AVAILABLE; 0 has no replicas either, and no replicas whose brokers are stopped: REPLICA_NOT_AVAILABLE
-(`KRaftMetadataCache`).
+flexible; 10 topic ids; 12 looks topics up by id; 13 has an error of the whole reply, which stays NONE. 8 asks for
+authorized operations, those of the cluster up to 10. A client on a listener that is not advertised gets no broker and
+no leaders: LISTENER_NOT_FOUND, below 6 LEADER_NOT_AVAILABLE; 0 has no replicas either, and no replicas whose brokers
+are stopped: REPLICA_NOT_AVAILABLE (`KRaftMetadataCache`).
 
 An offline partition has no leader, and its replica is offline and not in sync: LEADER_NOT_AVAILABLE, as Kafka answers
 for one in a failed log directory.
@@ -221,7 +221,7 @@ async def _create(
 API: Final = Api(
     ApiKey.METADATA,
     0,
-    12,
+    13,
     handle,
     (DESCRIBE_TOPIC, SEE_TOPIC, CREATE_ANY_TOPIC, CREATE_TOPIC, DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS),
 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import DESCRIBE_TOPIC, need_of
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.fetch import UNDEFINED, leader_epoch_error
+from ottla.broker.api.fetch_check import UNDEFINED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey

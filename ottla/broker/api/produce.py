@@ -28,7 +28,6 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.requests.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, TopicPartition
 
@@ -241,7 +240,7 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
                 few,
                 request.api_version,
                 request.correlation_id,
-                node_endpoints=_endpoints_of(broker, request, leaders) if leaders else (),
+                node_endpoints=broker.endpoints_of(request.session.listener_name, leaders) if leaders else (),
             )
             return Encoded([encoded], row_errors=failed)
     else:
@@ -257,7 +256,7 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
                 await partitions.add(*row[1:8], current_leader=row.current_leader)
             await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
         if acks:
-            endpoints = _endpoints_of(broker, request, leaders) if leaders else []
+            endpoints = broker.endpoints_of(request.session.listener_name, leaders) if leaders else []
             return reply.finish(responses=topics, node_endpoints=endpoints)._replace(row_errors=failed)
     return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}", failed) if failed else NO_REPLY
 
@@ -269,11 +268,6 @@ def _with_leader(broker: Broker, row: PartitionResponse, leaders: set[int]) -> P
     current = broker.cluster.leader_of(row.topic, row.partition)
     leaders.add(current[0])
     return row._replace(current_leader=current)
-
-
-def _endpoints_of(broker: Broker, request: Request, leaders: set[int]) -> list[NodeEndpoint]:
-    """Return the addresses of these brokers."""
-    return [each for each in broker.endpoints_of(request.session.listener_name) if each.node_id in leaders]
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:

@@ -14,6 +14,8 @@ ROUTINE: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.MEMBER_ID_REQUIRED,
         ErrorCode.NOT_COORDINATOR,

@@ -114,6 +114,12 @@ class ServerConfig:
         "own). At the limit large ones wait. -1 (Kafka: no limit): an eighth of the machine's memory, at most 256 MiB.",
         at_least=-1,
     )
+    max_incremental_fetch_session_cache_slots: int = int32(
+        1000,
+        "The most fetch sessions (KIP-227); further consumers send full requests. The partitions of all sessions take "
+        "at most a sixteenth of `queued.max.request.bytes`, in addition to it (Ottla's own).",
+        at_least=0,
+    )
     max_connections: int = int32(
         INT32_MAX,
         "The most connections; others wait until one ends. Connections have the file descriptors that logs leave (half "

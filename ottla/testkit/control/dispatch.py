@@ -74,7 +74,9 @@ class SteeredDispatcher(Dispatcher):
         if session.sends_tokens:  # a bare SASL token without a request header (SaslHandshake 0)
             return super().start(frame, session, send, refuse, claim)
         try:
-            exchange = Exchange(bytes(frame), self._brokers.changes.name_of, self._node_id)
+            exchange = Exchange(
+                bytes(frame), self._brokers.changes.name_of, self._node_id, self._broker.fetch_sessions.places
+            )
         except ProtocolError:
             return super().start(frame, session, send, refuse, claim)
         if exchange.client_id == KIT_CLIENT_ID:

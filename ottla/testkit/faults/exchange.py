@@ -6,7 +6,7 @@ from ottla.protocol.api_keys import api_title
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
-from ottla.protocol.subject import NameOf, Subject, producer_ids_of, subject_of
+from ottla.protocol.subject import NameOf, SessionOf, Subject, no_session, producer_ids_of, subject_of
 from ottla.testkit.faults.fault import Fault
 
 _NO_SUBJECT = Subject(frozenset(), frozenset(), frozenset())
@@ -17,21 +17,25 @@ class Exchange:
 
     __slots__ = (
         "_message",
-        "_name_of",
         "_node_id",
+        "_session_of",
         "_subject",
         "api_key",
         "api_version",
         "client_id",
         "correlation_id",
         "frame",
+        "name_of",
     )
 
-    def __init__(self, frame: bytes, name_of: NameOf, node_id: int | None = None) -> None:
+    def __init__(
+        self, frame: bytes, name_of: NameOf, node_id: int | None = None, session_of: SessionOf = no_session
+    ) -> None:
         header, _ = parse_request_header(memoryview(frame))
         self.api_key, self.api_version, self.correlation_id, self.client_id = header
         self.frame = frame
-        self._name_of = name_of
+        self.name_of = name_of
+        self._session_of = session_of
         self._node_id = node_id
         self._message: Any = None
         self._subject: Subject | None = None
@@ -53,7 +57,7 @@ class Exchange:
         """Transactional ids, groups and partitions of the request; empty if it cannot be decoded."""
         if self._subject is None:
             try:
-                self._subject = subject_of(self.api_key, self.decode(), self._name_of)
+                self._subject = subject_of(self.api_key, self.decode(), self.name_of, self._session_of)
             except ProtocolError:
                 self._subject = _NO_SUBJECT
         return self._subject

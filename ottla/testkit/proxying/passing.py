@@ -22,6 +22,7 @@ from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.fault import Fault
 from ottla.testkit.faults.names import TopicNames
 from ottla.testkit.faults.plan import Plan
+from ottla.testkit.faults.sessions import Sessions
 from ottla.testkit.proxying.addresses import Address, refused_api_versions, rewritten
 from ottla.testkit.proxying.ends import End
 from ottla.testkit.proxying.pending import Pending, PendingRequest
@@ -43,6 +44,10 @@ class Around(Protocol):
     @property
     def names(self) -> TopicNames:
         """Topic names by topic id."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """Partitions of fetch sessions."""
 
     def count(self, exchange: Exchange) -> None:
         """Count a request."""
@@ -101,7 +106,7 @@ class Passing:
 
     async def _request(self, frame: bytes) -> None:
         around = self._around
-        exchange = Exchange(frame, around.names.name_of)
+        exchange = Exchange(frame, around.names.name_of, session_of=around.sessions.places)
         around.count(exchange)
         self._now = entry = self._entry(exchange)
         if exchange.api_key == ApiKey.SASL_HANDSHAKE and exchange.api_version == 0:
@@ -183,6 +188,7 @@ class Passing:
             lost |= fault.do == "lose"
             await self._wait(fault)
         around.names.learn(exchange.api_key, exchange.api_version, reply)
+        around.sessions.learn(exchange, reply)
         if lost:
             return None
 

@@ -14,6 +14,7 @@ from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.fault import OF_THE_BROKER, Fault, FaultError
 from ottla.testkit.faults.names import TopicNames
 from ottla.testkit.faults.plan import Plan
+from ottla.testkit.faults.sessions import Sessions
 from ottla.testkit.proxying.addresses import Address
 from ottla.testkit.proxying.ends import End
 from ottla.testkit.proxying.passing import Passing
@@ -60,6 +61,7 @@ class Proxy:
         self.plan = ProxyPlan()
         self.journal = Journal(_WallClock(), journal_bytes)
         self.names = TopicNames()
+        self.sessions = Sessions()
         self.requests: Counter[str] = Counter()
         """Number of requests by API."""
         self.connections = 0

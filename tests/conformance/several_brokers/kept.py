@@ -49,7 +49,33 @@ def _change_fetch(end, records, last_stable=None):
     return {f"responses.0.partitions.0.{name}": value for name, value in values.items() if value is not None}
 
 
+def _refuse_rows(**topics):
+    """Return the changes of a Fetch that fails as a whole in Kafka. Values are an error and its partitions."""
+    empty = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1, "preferred_read_replica": -1}
+    empty |= {"diverging_epoch": None, "current_leader": None, "snapshot_id": None}
+    empty |= {"aborted_transactions": [], "records": []}
+    rows = [
+        {
+            "topic_id": None if name == "zero" else name.replace("T", "$T"),
+            "partitions": [{"partition_index": index, "error_code": error} | empty for index in indexes],
+        }
+        for name, (error, *indexes) in topics.items()
+    ]
+    return {"error_code": "NONE", "responses": rows}
+
+
+_ZERO_ID = (
+    "Kafka does not expect the zero id: where it compares a row of it with the next one, or looks for it in a session, "
+    "an exception makes the whole answer an UNKNOWN_SERVER_ERROR. Ottla answers each row for itself."
+)
+_ZERO_TWICE = _refuse_rows(zero=("UNKNOWN_TOPIC_ID", 0, 1))
+_ZERO_IN_SESSION = _refuse_rows(
+    T0=("UNKNOWN_TOPIC_OR_PARTITION", 7), T1=("UNKNOWN_TOPIC_ID", 0), zero=("UNKNOWN_TOPIC_ID", 0)
+)
+
 KEPT = {
+    **{f"Fetch {version} by id": Kept(_ZERO_ID, {10: _ZERO_TWICE}) for version in range(13, 19)},
+    **{f"session {version}: unknown topics": Kept(_ZERO_ID, {8: _ZERO_IN_SESSION}) for version in (13, 15, 18)},
     "FindCoordinator: unusual keys and types": Kept(
         _SHARE, {step: {"coordinators.0.error_message": "text"} for step in (12, 15, 18)}
     ),
@@ -57,7 +83,7 @@ KEPT = {
         _SINGLE,
         {step: {"responses.0.error_code": "INVALID_REQUEST", "responses.0.error_message": "text"} for step in (2, 5)},
     ),
-    "the only replica stops": Kept(_NO_ELR, {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in range(5, 29)}),
+    "the only replica stops": Kept(_NO_ELR, {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in range(6, 32)}),
     "the last replica in sync stops": Kept(
         f"{_NO_ELR} {_ONE_LOG}",
         {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in (5, 8)}

@@ -27,7 +27,7 @@ from tests.conformance.several_brokers.steps import (
 PAIR = create([LEADER, FOLLOWER])
 WRONG_FIRST = (STRANGER, FOLLOWER, LEADER)
 EPOCHS = (-1, 0, 1, 2)
-FROM_FOLLOWERS = range(9, 13)
+FROM_FOLLOWERS = range(9, 19)
 WITH_EPOCH = {list_offsets: range(4, 12), epoch_end: range(2, 5)}
 
 
@@ -47,7 +47,7 @@ def _every_version():
         (write_markers, K.WRITE_TXN_MARKERS),
     ):
         asked = [make(at, version) for version in versions_of(api) for at in WRONG_FIRST]
-        yield Script(api.title, [PAIR, produce(LEADER), *asked])
+        yield Script(api.title, [PAIR, by_id, produce(LEADER), *asked])
     timestamps = [list_offsets(at, 11, timestamp=each) for each in (-2, -3, -4, -5, -6, 5) for at in WRONG_FIRST]
     yield Script("ListOffsets, timestamps", [PAIR, produce(LEADER), *timestamps])
     deleted = [
@@ -69,7 +69,7 @@ def _every_version():
 
 def _leader_moves():
     for name, moves in {"moved": [2], "moved and back": [2, 1], "moved three times": [2, 1, 2]}.items():
-        steps = [PAIR, produce(LEADER)]
+        steps = [PAIR, describe(LEADER, version=12), produce(LEADER)]
         for to in moves:
             steps += [move(LEDGER, to), produce(to)]
         steps += [describe(at) for at in BROKERS]
@@ -129,7 +129,7 @@ def _no_leader():
     """The only replica, or the last one in sync, is stopped."""
     others = (1, 3)
     asked = [
-        *(describe(at, version=version) for version in range(13) for at in others),
+        *(describe(at, version=version) for version in versions_of(K.METADATA) for at in others),
         *(produce(at, version) for version in (9, 10, 12) for at in others),
         *(fetch(at, version, epoch) for version in FROM_FOLLOWERS for epoch in (-1, 0, 1) for at in others),
         *(list_offsets(at, 6, epoch) for epoch in (-1, 0) for at in others),
@@ -137,7 +137,9 @@ def _no_leader():
         *(step(at) for step in (delete_records, describe_producers, write_markers) for at in others),
     ]
     back = [*(describe(at) for at in BROKERS), produce(2), fetch(2), fetch(2, 11, 0), fetch(2, 11, 1), fetch(2, 11, 2)]
-    yield Script("the only replica stops", [create([2]), produce(2), stop(2), *asked, start(2), *back])
+    yield Script(
+        "the only replica stops", [create([2]), describe(2, version=12), produce(2), stop(2), *asked, start(2), *back]
+    )
     yield Script(
         "the last replica in sync stops",
         [

@@ -5,7 +5,13 @@ import json
 from functools import cache
 from pathlib import Path
 
-from tests.conformance.several_brokers import cluster_scripts, coordinator_scripts, leader_scripts, replica_scripts
+from tests.conformance.several_brokers import (
+    cluster_scripts,
+    coordinator_scripts,
+    fetch_scripts,
+    leader_scripts,
+    replica_scripts,
+)
 
 RECORDING = Path(__file__).parents[2] / "data" / "differential" / "kafka-4.3.1-three-brokers.jsonl.gz"
 
@@ -13,7 +19,7 @@ RECORDING = Path(__file__).parents[2] / "data" / "differential" / "kafka-4.3.1-t
 @cache
 def scripts():
     """Return {name: script}. Those without a stop come first, because a real broker starts in seconds."""
-    modules = (leader_scripts, coordinator_scripts, cluster_scripts, replica_scripts)
+    modules = (leader_scripts, fetch_scripts, coordinator_scripts, cluster_scripts, replica_scripts)
     found = [script for module in modules for script in module.scripts()]
     assert len({script.name for script in found}) == len(found)
     return {script.name: script for script in sorted(found, key=lambda script: "stop" in str(script.steps))}

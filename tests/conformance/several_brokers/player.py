@@ -1,9 +1,9 @@
 """Plays scripts to three brokers and lists the answers, without what differs from run to run.
 
 An answer is the reply as JSON, "closed" if the broker closed the connection, or "no answer". Error codes are names. A
-time is "time", an id that a broker has drawn is "$P0", "$M0" or "$T0" in the order of the replies, and a port is the
-id of its broker. The order of rows does not count, because Kafka keeps none. Of an error's text only counts that there
-is one.
+time is "time", an id that a broker has drawn is "$P0", "$M0", "$T0" or "$S0" in the order of the replies, and a port is
+the id of its broker. The order of rows does not count, because Kafka keeps none. Of an error's text only counts that
+there is one.
 
 After a Produce and an EndTxn the player waits, so that the next request meets the records and markers at each replica.
 """
@@ -28,7 +28,7 @@ from tests.conformance.several_brokers.steps import (
 )
 
 CLOSED, NO_ANSWER = "closed", "no answer"
-DRAWN = {"producer_id": "$P", "member_id": "$M", "leader": "$M", "topic_id": "$T"}
+DRAWN = {"producer_id": "$P", "member_id": "$M", "leader": "$M", "topic_id": "$T", "session_id": "$S"}
 TIMES = {"log_append_time_ms", "timestamp", "transaction_start_time_ms", "last_timestamp", "max_timestamp"}
 NOT_COMPARED = {
     *("throttle_time_ms", "configs", "cluster_id", "authorized_operations", "rack"),
@@ -95,7 +95,7 @@ class Player:
         if api in (ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID) and answer["error_code"] == "NONE":
             self._await_markers(step["at"], request.transactional_id)
         self._has_written |= api in (ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS)
-        if api in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_CONFIGS):
+        if api in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS):
             self._cluster.settle()
         if rows := OWN_ROWS.get(step["api"]):
             answer[rows] = [row for row in answer[rows] if any(str(row.get(key)).startswith("~") for key in OWN_NAMES)]
@@ -123,6 +123,8 @@ class Player:
             return value.encode()
         if value.startswith("$"):
             return next(real for (_, real), token in self._drawn.items() if token == value)
+        if name == "topic_id":
+            return UUID(value)
         return value.replace("~", self._prefix)
 
     def _build_batch(self, count, producer_id=-1, **fields):

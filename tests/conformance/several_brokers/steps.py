@@ -2,7 +2,8 @@
 
 A script is a name and a list of steps. A step is a dict of JSON values: a request (`at`, `api`, `version`, `fields`) or
 a change (`do`). Names of topics, groups and transactional ids that begin with "~" belong to the script. "$P0" is the
-first producer id that the script has met, "$M0" the first member id, "$T0" the first topic id. Records are a count, or
+first producer id that the script has met, "$M0" the first member id, "$T0" the first topic id, "$S0" the first fetch
+session. Records are a count, or
 a dict with the fields of `build_batch`.
 
 Each script begins with all brokers running, and broker 1 as the coordinator of every group and transactional id.
@@ -83,20 +84,39 @@ def produce(at, version=9, acks=-1, topic=LEDGER, partition=0, txn=None, **recor
 
 
 def fetch(at, version=11, epoch=-1, offset=0, topic=LEDGER, isolation=0, last_epoch=-1):
-    row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 100_000}
-    row |= {"current_leader_epoch": epoch, "last_fetched_epoch": last_epoch, "log_start_offset": -1}
-    topics = [{"topic": topic, "partitions": [row]}]
-    limits = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1_000_000, "session_id": 0, "session_epoch": -1}
+    row = fetch_row(0, offset, current_leader_epoch=epoch, last_fetched_epoch=last_epoch)
+    return fetch_rows(at, version, ("$T0" if version >= 13 else topic, row), isolation=isolation)
+
+
+def fetch_row(partition=0, offset=0, **fields):
+    """Return a partition of a Fetch."""
+    row = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 100_000}
+    return row | {"current_leader_epoch": -1, "last_fetched_epoch": -1, "log_start_offset": -1} | fields
+
+
+def fetch_rows(at, version, *topics, session=(0, -1), forgotten=(), isolation=0, max_bytes=1_000_000):
+    """Fetch topics, each the name (from version 13 on the id) and its partitions; forget (name or id, numbers)."""
+    name = "topic_id" if version >= 13 else "topic"
+    rows = [{name: topic, "partitions": [*partitions]} for topic, *partitions in topics]
+    forget = [{name: topic, "partitions": [*partitions]} for topic, *partitions in forgotten]
+    limits = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": max_bytes}
     return ask(
         at,
         ApiKey.FETCH,
         version,
         **limits,
+        session_id=session[0],
+        session_epoch=session[1],
         isolation_level=isolation,
-        forgotten_topics_data=[],
+        forgotten_topics_data=forget,
         rack_id="",
-        topics=topics,
+        topics=rows,
     )
+
+
+def delete(topic=LEDGER, at=1, version=5):
+    """Delete a topic."""
+    return ask(at, ApiKey.DELETE_TOPICS, version, topic_names=[topic], timeout_ms=10_000)
 
 
 def list_offsets(at, version=6, epoch=-1, timestamp=-1, isolation=0):

@@ -321,7 +321,7 @@ class InFile:
         return self.size_bytes
 
 
-@pytest.mark.parametrize("version", range(4, 18))
+@pytest.mark.parametrize("version", range(4, 19))
 def test_a_fetch_reply_is_traced_without_its_records(version):
     small, large = batch(2, base_offset=5), batch(1, base_offset=9, producer_id=3, producer_epoch=1, base_sequence=0)
     large += bytes(5_000)

@@ -1,5 +1,7 @@
 """Faults inside a broker: before a request is decided, after it is carried out, and around markers."""
 
+from uuid import UUID
+
 import pytest
 
 from ottla.protocol.api_keys import ApiKey
@@ -180,3 +182,22 @@ def test_the_journal_has_what_passed(broker):
     (entry,) = broker.journal.since(last.number)
     assert int.from_bytes(entry.request[:2], "big") == ApiKey.PRODUCE
     assert int.from_bytes(entry.reply[:4], "big") == len(entry.reply) - 4
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_fault_of_a_topic_fires_for_a_fetch_of_a_session(broker, version):
+    topic = {"topic_id": UUID(bytes=broker.assembly.broker.cluster.topics["t"].topic_id)}
+    topic = {"topic": "t"} if version < 13 else topic
+    rows = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
+    limits = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1, "isolation_level": 0, "forgotten_topics_data": []}
+    begun = broker.call(
+        ApiKey.FETCH, version, **limits, session_id=0, session_epoch=0, topics=[topic | {"partitions": rows}]
+    )
+    following = limits | {"session_id": begun.session_id, "session_epoch": 1, "topics": []}
+    faults = [
+        broker.fault(api="Fetch", where={"topic": name, "partition": 0}, do="reply", error="UNKNOWN_SERVER_ERROR")
+        for name in ("other", "t")
+    ]
+    assert broker.call(ApiKey.FETCH, version, **following).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [fault.hits for fault in faults] == [0, 1]
+    assert broker.call(ApiKey.FETCH, version, **following).error_code == ErrorCode.NONE
