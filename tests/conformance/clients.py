@@ -389,17 +389,23 @@ def _node(directory):
 
 
 @functools.cache
-def compile_program(name):
-    """Return the folder with the classes of a program in `drivers`. They are compiled once, and removed at the exit."""
+def compile_program(name, jars=None):
+    """Return the folder with the classes of a program in `drivers`. They are compiled once, and removed at the exit.
+    `jars` is the folder of its jars, if they are not Kafka's."""
     folder = tempfile.mkdtemp(prefix="ottla-drivers-")
     atexit.register(shutil.rmtree, folder)
     source = str(HERE / "drivers" / name)
     javac = ["javac", *(f"-J{option}" for option in QUICK_JVM), "-nowarn", "-proc:none", "-d", folder]
-    subprocess.run([*javac, "-cp", f"{kafka_jars()}/*", source], check=True, timeout=120)
+    subprocess.run([*javac, "-cp", f"{jars or kafka_jars()}/*", source], check=True, timeout=120)
     return folder
 
 
+def java_command(program, *arguments, jars=None):
+    """Return the command that runs a program in `drivers`."""
+    classpath = os.pathsep.join([compile_program(f"{program}.java", jars), f"{jars or kafka_jars()}/*"])
+    options = ["-Xmx512m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return ["java", *options, "-cp", classpath, program, *map(str, arguments)]
+
+
 def _java():
-    classpath = os.pathsep.join([compile_program("JavaDriver.java"), f"{kafka_jars()}/*"])
-    options = ["-Xmx256m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return ["java", *options, "-cp", classpath, "JavaDriver"]
+    return java_command("JavaDriver")
