@@ -1,4 +1,4 @@
-"""Whole applications with exactly-once processing, unchanged, on Ottla and on Apache Kafka: cells of docs/compatibility.md.
+"""Whole applications with exactly-once processing, unchanged, on both brokers: cells of docs/compatibility.md.
 
 Each is killed or fails in the middle of its work, and continues.
 """
