@@ -10,6 +10,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import READ_ACL_UNSAFE
 from targets import Ottla
 from zookeeper_server import CuttingProxy, ZooKeeper, lacks
 
@@ -210,6 +212,17 @@ def test_a_zookeeper_restored_from_a_backup_is_refused_until_it_is_raised(tmp_pa
     assert min(following) == known
     given += [*refusals[0][0], *refusals[1][0], *following]
     assert len(given) == len(set(given))
+
+
+def test_a_node_that_may_not_be_written_is_named_with_the_remedy(zookeeper):
+    client = KazooClient(zookeeper.address)
+    client.start()
+    client.ensure_path("/ours")
+    client.create("/ours/latest_producer_id_block", acl=READ_ACL_UNSAFE)
+    client.stop()
+    raised = ottla_ids("raise", f"{zookeeper.address}/ours", "1000")
+    assert raised.returncode == 2 and raised.stderr.count("\n") == 1
+    assert f"ZooKeeper node /ours/latest_producer_id_block of {zookeeper.address}: refused: let anyone" in raised.stderr
 
 
 def test_the_command_refuses_a_missing_node_and_bad_arguments(zookeeper):
