@@ -2,12 +2,8 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
 
-from ottla.broker.ports.zookeeper import Answer, OnAnswer, Outcome
-
-LOST_BEFORE: Final = "lost before it is applied"
-LOST_AFTER: Final = "lost after it is applied"
+from ottla.broker.ports.zookeeper import NO_ANSWER, Answer, OnAnswer, Outcome
 
 
 class ModelZooKeeper:
@@ -93,12 +89,12 @@ class ModelConnection:
         drawn = self._random.random()
         there_ms, back_ms = self._random.random() ** 2 * self._slow_ms, self._random.random() ** 2 * self._slow_ms
         if not self._model.is_up or drawn < self._lost / 2:
-            self._after(there_ms, lambda: on_answer(Answer(Outcome.UNKNOWN, why=LOST_BEFORE)))
+            self._after(there_ms, lambda: on_answer(NO_ANSWER))  # it is not applied
             return
 
         def arrive() -> None:
             answer = work()
-            given = Answer(Outcome.UNKNOWN, why=LOST_AFTER) if drawn < self._lost else answer
+            given = NO_ANSWER if drawn < self._lost else answer
             self._after(back_ms, lambda: on_answer(given))
 
         self._after(there_ms, arrive)

@@ -3,16 +3,15 @@
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
 from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
-from ottla.broker.ports.zookeeper import Answer, KazooZooKeeper, OnAnswer, Outcome
+from ottla.broker.ports.zookeeper import NO_ANSWER, Answer, KazooZooKeeper, OnAnswer, Outcome
 from ottla.cli.output import Output, fail, output_for, table_of, takes_format
 from ottla.protocol.producer_id_node import (
     LAST_ID,
-    NODE,
     BadBlock,
     Block,
     ZooKeeperAddress,
@@ -39,25 +38,28 @@ class _Nodes:
             self._zookeeper = KazooZooKeeper(address.hosts, self._calls.put)
         except ImportError:
             fail(FAILED, "ottla ids needs a client of ZooKeeper: pip install 'ottla[zookeeper]'")
-        self._run_until(lambda: self._zookeeper.is_connected, "is not reached")
+        self._run_until(lambda: self._zookeeper.is_connected)
 
     def wait(self, ask: Ask) -> Answer:
         """Return the answer to a request."""
         answers: list[Answer] = []
         ask(self._zookeeper, answers.append)
-        self._run_until(lambda: bool(answers), "does not answer")
+        self._run_until(lambda: bool(answers))
         (answer,) = answers
-        if answer.outcome in (Outcome.REFUSED, Outcome.UNKNOWN):
-            fail(FAILED, f"ZooKeeper {self._address}: {answer.outcome.value} ({answer.why})")
+        if answer.outcome in (Outcome.NO_RIGHT, Outcome.REFUSED, Outcome.UNKNOWN):
+            self._fail_for(answer)
         return answer
 
-    def _run_until(self, is_over: Callable[[], bool], problem: str) -> None:
+    def _run_until(self, is_over: Callable[[], bool]) -> None:
         deadline = time.monotonic() + ANSWER_S
         while not is_over():
             try:
                 self._calls.get(timeout=max(0.0, deadline - time.monotonic()))()
             except Empty:
-                fail(FAILED, f"ZooKeeper {self._address.hosts} {problem} within {ANSWER_S:.0f} s")
+                self._fail_for(NO_ANSWER)
+
+    def _fail_for(self, answer: Answer) -> NoReturn:
+        fail(FAILED, f"{self._address.node}: {answer}")
 
 
 @click.command()
@@ -120,14 +122,13 @@ def _raise(address: ZooKeeperAddress, text: str, out: Output) -> None:
         fail(FAILED, f"{text}: must be the first id that may be given, from 1 to {LAST_ID - PRODUCER_ID_BLOCK}")
     first = int(text)
     nodes = _Nodes(address)
-    path = address.root + NODE
     data = encode_block(Block(NO_BROKER, max(0, first - PRODUCER_ID_BLOCK), first - 1))
     answer = Answer(Outcome.OTHER_VERSION)
     while answer.outcome is not Outcome.OK:
         block, version = _read(address, nodes, repairs=True)
         if block is not None and block.last + 1 >= first:
             fail(NO_BLOCK, f"ZooKeeper {address}: the next id is {block.last + 1} already, and never lowered")
-        answer = _write(nodes, path, data, version)
+        answer = _write(nodes, address.path, data, version)
     out.line("summary", f"The next broker gets producer ids from {first} on.")
     out.close()
 
@@ -142,8 +143,7 @@ def _write(nodes: _Nodes, path: str, data: bytes, version: int | None) -> Answer
 def _read(address: ZooKeeperAddress, nodes: _Nodes, *, repairs: bool = False) -> tuple[Block | None, int | None]:
     """Return the block, None if there is none, and the version, None without a node. With `repairs` content that is no
     block counts as none."""
-    path = address.root + NODE
-    answer = nodes.wait(lambda zookeeper, give: zookeeper.read(path, give))
+    answer = nodes.wait(lambda zookeeper, give: zookeeper.read(address.path, give))
     if answer.outcome is Outcome.NO_NODE:
         return None, None
     try:
@@ -151,10 +151,10 @@ def _read(address: ZooKeeperAddress, nodes: _Nodes, *, repairs: bool = False) ->
     except BadBlock as error:
         if repairs:
             return None, answer.version
-        fail(NO_BLOCK, f"ZooKeeper node {path} of {address.hosts}: {error}")
+        fail(NO_BLOCK, f"{address.node}: {error}. Replace it: ottla ids raise {address} ID")
 
 
 def _describe_missing(address: ZooKeeperAddress, nodes: _Nodes) -> str:
     answer = nodes.wait(lambda zookeeper, give: zookeeper.list_children("/", give))
     names = ", ".join(answer.children) or "no nodes"
-    return f"there is no block at {address.root + NODE}; the first broker that needs ids writes one. / has {names:.500}"
+    return f"there is no block at {address.path}; the first broker that needs ids writes one. / has {names:.500}"

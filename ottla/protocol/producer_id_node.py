@@ -66,6 +66,16 @@ class ZooKeeperAddress(NamedTuple):
     def __str__(self) -> str:
         return self.hosts + self.root
 
+    @property
+    def path(self) -> str:
+        """The path of the node with the last block."""
+        return self.root + NODE
+
+    @property
+    def node(self) -> str:
+        """The name of that node in log lines and errors."""
+        return f"ZooKeeper node {self.path} of {self.hosts}"
+
 
 def parse_address(text: str) -> ZooKeeperAddress:
     """Return the address in `host:port,host:port/root`. The ValueError says what is wrong."""

@@ -6,6 +6,7 @@ import pytest
 
 from lab.in_memory.zookeeper import ModelZooKeeper
 from ottla.broker.cluster.zookeeper_blocks import ANSWER_MS, LAST_BACKOFF_MS
+from ottla.broker.ports.zookeeper import NO_ANSWER, Answer, Outcome
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.producer_id_node import LAST_ID, Block, encode_block, parse_block
@@ -29,6 +30,10 @@ def init_when_ready(broker, transactional_id):
     broker.call_when_ready(K.FIND_COORDINATOR, 1, key=transactional_id, key_type=1)
     asked = {"transactional_id": transactional_id, "transaction_timeout_ms": 1_000}
     return broker.call_when_ready(K.INIT_PRODUCER_ID, 4, **asked).producer_id
+
+
+def answer_always(broker, answer):
+    broker.zookeeper._ask = lambda kind, work, on_answer: broker.clock.next_turn(lambda: on_answer(answer))
 
 
 def last_block(model):
@@ -102,7 +107,7 @@ def test_a_change_whose_answer_is_lost_leaves_a_gap(model):
     assert init(broker) == 1_000
 
 
-def test_an_answer_that_comes_too_late_is_not_used(model):
+def test_an_answer_that_comes_too_late_is_not_used(model, caplog):
     broker = MemoryBroker(zookeeper=model)
     late = []
     broker.zookeeper._after = lambda delay_ms, work: late.append(work)
@@ -114,6 +119,10 @@ def test_an_answer_that_comes_too_late_is_not_used(model):
         broker.turns.event(late.pop(0))
     broker.advance(LAST_BACKOFF_MS)
     assert NODE not in model.nodes and broker.assembly.broker.cluster.next_producer_id() is None
+    broker.advance(ANSWER_MS)
+    answer_always(broker, NO_ANSWER)
+    assert init(broker) == LOADING
+    assert caplog.text.count(f"{NODE} of zk:2181: no answer: check that ZooKeeper runs there") == 1
 
 
 def test_a_node_below_the_metadata_log_is_refused_until_it_is_raised(model, caplog):
@@ -158,13 +167,23 @@ def test_content_that_is_no_block_is_never_replaced(model, caplog, data, why):
     model.put(NODE, data)
     assert init(MemoryBroker(zookeeper=model)) == LOADING
     assert model.nodes[NODE] == (data, 0)
-    assert f"ZooKeeper node {NODE} of zk:2181: {why}" in caplog.text and "ottla ids raise" in caplog.text
+    assert f"ZooKeeper node {NODE} of zk:2181: {why}" in caplog.text
+    assert "ottla ids raise zk:2181/ottla 1" in caplog.text
+
+
+def test_a_node_without_rights_is_named_once_with_the_remedy(model, caplog):
+    broker = MemoryBroker(zookeeper=model)
+    answer_always(broker, Answer(Outcome.NO_RIGHT, why="NoAuthError"))
+    assert init(broker) == LOADING
+    broker.advance(LAST_BACKOFF_MS)
+    assert init(broker) == LOADING
+    assert caplog.text.count(f"ZooKeeper node {NODE} of zk:2181: refused: let anyone read, write and create it") == 1
 
 
 def test_ids_never_go_beyond_int64(model, caplog):
     model.put(NODE, encode_block(Block(1, 0, LAST_ID - 999)))
     assert init(MemoryBroker(zookeeper=model)) == LOADING
-    assert "has no producer ids left" in caplog.text
+    assert f"{NODE} of zk:2181 ends at producer id {LAST_ID - 999}, and int64 has no block after it" in caplog.text
 
 
 def test_the_log_shows_the_node_after_each_connection(model, caplog):
@@ -173,15 +192,15 @@ def test_the_log_shows_the_node_after_each_connection(model, caplog):
     model.put("/otla/latest_producer_id_block", b"{}")
     broker.turns.event(broker.zookeeper.on_connected)
     broker.advance()
-    assert f"there is no node {NODE}. It is created with the first block; / has otla" in caplog.text
+    assert f"{NODE} of zk:2181 is missing: it is created with the first block. / has otla" in caplog.text
     model.put(NODE, json.dumps({"a": 1}).encode())
     broker.turns.event(broker.zookeeper.on_connected)
     broker.advance()
-    assert f'{NODE} has {{"a": 1}}' in caplog.text
+    assert f'{NODE} of zk:2181 has {{"a": 1}}' in caplog.text
 
 
 def test_a_start_without_zookeeper_is_logged(model, caplog):
     broker = MemoryBroker(zookeeper=model)
     broker.zookeeper.is_connected = False
     broker.advance(5_000.0)
-    assert "ZooKeeper zk:2181/ottla is not reached yet" in caplog.text
+    assert "ZooKeeper zk:2181/ottla is not reached;" in caplog.text

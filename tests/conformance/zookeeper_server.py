@@ -1,4 +1,4 @@
-"""A real ZooKeeper, and a proxy in front of it that cuts connections before the answer."""
+"""A real ZooKeeper, and a proxy in front of it that cuts connections before the answer and makes changes collide."""
 
 import contextlib
 import random
@@ -37,6 +37,7 @@ class ZooKeeper(Broker):
         settings = {
             "tickTime": 500,
             "dataDir": self.data_dir,
+            "preAllocSize": 64,
             "clientPort": self.port,
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
@@ -61,16 +62,27 @@ class ZooKeeper(Broker):
 
 
 class CuttingProxy:
-    """Forwards connections to a port, and ends the share `cuts` of the requests after it has forwarded them."""
+    """Forwards connections to a port, and ends the share `cuts` of the requests after it has forwarded them.
+
+    Changes of the node with the last block of producer ids can be gathered, so that their brokers have read the same.
+    """
 
     def __init__(self, port, seed=1):
         self._to = port
         self._random = random.Random(seed)
         self.cuts = 0.0
-        self.count = 0
+        self._gathering = None
         self._server = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def gather(self, count):
+        """Hold changes until so many of them wait, then forward all of these at once."""
+
+        def end():
+            self._gathering = None
+
+        self._gathering = threading.Barrier(count, end)
 
     def close(self):
         self._server.close()
@@ -93,9 +105,10 @@ class CuttingProxy:
     def _forward(self, source, target, are_requests):
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                if are_requests and b"block_start" in data and (gathering := self._gathering):
+                    gathering.wait()
                 target.sendall(data)
                 if are_requests and self._random.random() < self.cuts:
-                    self.count += 1
                     break
         for each in (source, target):
             with contextlib.suppress(OSError):

@@ -18,10 +18,10 @@ from ottla.broker.cluster.adoption_records import PRODUCER_ID_BLOCK
 from ottla.broker.cluster.controller import Controller, OnBlock, OnDurable
 from ottla.broker.deadline import Deadline
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.zookeeper import Answer, OnAnswer, Outcome, ZooKeeper
+from ottla.broker.ports.zookeeper import NO_ANSWER, Answer, OnAnswer, Outcome, ZooKeeper
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.producer_id_node import LAST_ID, NODE, BadBlock, Block, ZooKeeperAddress, encode_block, parse_block
+from ottla.protocol.producer_id_node import LAST_ID, BadBlock, Block, ZooKeeperAddress, encode_block, parse_block
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,6 @@ class ZooKeeperBlocks:
     ) -> None:
         self._zookeeper = zookeeper
         self._address = address
-        self._path = address.root + NODE
-        self._node = f"ZooKeeper node {self._path} of {address.hosts}"
         self._controller = controller
         self._turns = turns
         self._clock = clock
@@ -91,7 +89,7 @@ class ZooKeeperBlocks:
     # --- an attempt -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._zookeeper.read(self._path, self._expect(self._on_read))
+        self._zookeeper.read(self._address.path, self._expect(self._on_read))
 
     def _expect(self, on_answer: OnAnswer) -> OnAnswer:
         """Return a callback that ignores an answer after its time, when another attempt may be under way."""
@@ -101,7 +99,7 @@ class ZooKeeperBlocks:
         def give_up() -> None:
             self._attempt += 1
             self._deadline = None
-            self._fail(f"ZooKeeper {self._address} has not answered within {ANSWER_MS / 1000:.0f} s")
+            self._fail_for(NO_ANSWER)
 
         def receive(answer: Answer) -> None:
             if attempt == self._attempt:
@@ -120,16 +118,19 @@ class ZooKeeperBlocks:
         try:
             last = parse_block(answer.data)
         except BadBlock as error:
-            self._fail(f"{self._node}: {error}. {self._how_to_raise(known)}")
+            self._fail(f"{self._address.node}: {error}. {self._how_to_raise(known)}")
             return
         first = known if last is None else last.last + 1
         if first < known:
             self._fail(
-                f"{self._node} ends at producer id {first - 1}, but the metadata log knows ids up to {known - 1}: "
-                f"it was wiped or restored. {self._how_to_raise(known)}"
+                f"{self._address.node} ends at producer id {first - 1}, but the metadata log knows ids up to "
+                f"{known - 1}: it was wiped or restored. {self._how_to_raise(known)}"
             )
         elif first > LAST_ID - self._size:
-            self._fail(f"{self._node} has no producer ids left")
+            self._fail(
+                f"{self._address.node} ends at producer id {first - 1}, and int64 has no block after it. If no "
+                f"broker has used such ids, delete the node. {self._how_to_raise(known)}"
+            )
         else:
             self._write_block(
                 range(first, first + self._size), None if answer.outcome is Outcome.NO_NODE else answer.version
@@ -148,9 +149,9 @@ class ZooKeeperBlocks:
                 self._fail_for(answer)
 
         if version is None:
-            self._zookeeper.create(self._path, data, self._expect(on_answer))
+            self._zookeeper.create(self._address.path, data, self._expect(on_answer))
         else:
-            self._zookeeper.change(self._path, data, version, self._expect(on_answer))
+            self._zookeeper.change(self._address.path, data, version, self._expect(on_answer))
 
     def _finish(self, block: range) -> None:
         """Log the block and continue with the next request."""
@@ -165,8 +166,7 @@ class ZooKeeperBlocks:
             self._begin()
 
     def _fail_for(self, answer: Answer) -> None:
-        why = f" ({answer.why})" if answer.why else ""
-        self._fail(f"ZooKeeper {self._address}: {answer.outcome.value}{why}")
+        self._fail(f"{self._address.node}: {answer}")
 
     def _fail(self, problem: str) -> None:
         """Answer all requests, and begin no other attempt for a while."""
@@ -180,27 +180,26 @@ class ZooKeeperBlocks:
             request.durable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _how_to_raise(self, known: int) -> str:
-        return f"Raise it above all ids in use: ottla ids raise {self._address} {known}"
+        return f"Raise it above all ids in use, at least: ottla ids raise {self._address} {max(known, 1)}"
 
     # --- the report of the start ----------------------------------------------------------------------------------
 
     def _report_missing(self) -> None:
         if not self._zookeeper.is_connected:
-            log.warning("ZooKeeper %s is not reached yet; the broker goes on without new producer ids", self._address)
+            log.warning("ZooKeeper %s is not reached; the broker goes on without new producer ids", self._address)
 
     def _report(self) -> None:
         """Log what the node says. Called when ZooKeeper is connected."""
-        self._zookeeper.read(self._path, self._report_node)
+        self._zookeeper.read(self._address.path, self._report_node)
 
     def _report_node(self, answer: Answer) -> None:
         if answer.outcome is Outcome.NO_NODE:
             self._zookeeper.list_children("/", self._report_root)
         elif answer.outcome is Outcome.OK:
-            log.info("ZooKeeper %s: %s has %.200s", self._address, self._path, answer.data.decode(errors="replace"))
+            log.info("%s has %.200s", self._address.node, answer.data.decode(errors="replace"))
 
     def _report_root(self, answer: Answer) -> None:
-        names = ", ".join(answer.children[:_MOST_LISTED])
-        log.warning(
-            "ZooKeeper %s: there is no node %s. It is created with the first block; / has %s",
-            *(self._address, self._path, names or "no nodes"),
-        )
+        names = ", ".join(answer.children[:_MOST_LISTED]) or "no nodes"
+        if answer.outcome is not Outcome.OK:
+            names = f"unknown nodes: {answer}"
+        log.warning("%s is missing: it is created with the first block. / has %s", self._address.node, names)

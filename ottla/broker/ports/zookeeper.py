@@ -18,14 +18,15 @@ _KAZOO_LOG.setLevel(logging.ERROR)
 
 
 class Outcome(Enum):
-    """The answer to a read or a change."""
+    """The answer to a read or a change, with what to do about a failure."""
 
     OK = "done"
     NO_NODE = "there is no such node"
     EXISTS = "the node exists already"
     OTHER_VERSION = "the node has another version"
+    NO_RIGHT = "refused: let anyone read, write and create it (setAcl of zkCli.sh), because Ottla does not log in"
     REFUSED = "refused"
-    UNKNOWN = "no answer"
+    UNKNOWN = "no answer: check that ZooKeeper runs there"
 
 
 class Answer(NamedTuple):
@@ -37,6 +38,12 @@ class Answer(NamedTuple):
     why: str = ""
     children: Sequence[str] = ()
 
+    def __str__(self) -> str:
+        return f"{self.outcome.value} ({self.why})" if self.why else self.outcome.value
+
+
+NO_ANSWER: Final = Answer(Outcome.UNKNOWN)
+_DONE: Final = Answer(Outcome.OK)
 
 OnAnswer = Callable[[Answer], None]
 
@@ -123,7 +130,7 @@ class KazooZooKeeper:
 
     def _ask(self, start: Callable[[], Any], on_answer: OnAnswer, read: Callable[[Any], Answer]) -> None:
         if not self.is_connected:  # kazoo would send it when it connects, perhaps after the caller has given up
-            self._from_thread(lambda: on_answer(_NOT_CONNECTED))
+            self._from_thread(lambda: on_answer(NO_ANSWER))
             return
 
         def finish(result: Any) -> None:
@@ -133,15 +140,7 @@ class KazooZooKeeper:
                 answer = _answer_of(error)
             self._from_thread(lambda: on_answer(answer))
 
-        try:
-            start().rawlink(finish)
-        except Exception as error:
-            answer = _answer_of(error)
-            self._from_thread(lambda: on_answer(answer))
-
-
-_DONE: Final = Answer(Outcome.OK)
-_NOT_CONNECTED: Final = Answer(Outcome.UNKNOWN, why="not connected")
+        start().rawlink(finish)
 
 
 def _answer_of(error: Exception) -> Answer:
@@ -152,6 +151,7 @@ def _answer_of(error: Exception) -> Answer:
         exceptions.NoNodeError: Outcome.NO_NODE,
         exceptions.NodeExistsError: Outcome.EXISTS,
         exceptions.BadVersionError: Outcome.OTHER_VERSION,
+        exceptions.NoAuthError: Outcome.NO_RIGHT,
     }
     lost = (
         exceptions.ConnectionLoss,
@@ -159,7 +159,6 @@ def _answer_of(error: Exception) -> Answer:
         exceptions.SessionExpiredError,
         exceptions.OperationTimeoutError,
     )
-    why = f"{type(error).__name__} {error}".strip()
     if isinstance(error, lost):
-        return Answer(Outcome.UNKNOWN, why=why)
-    return Answer(known.get(type(error), Outcome.REFUSED), why=why)
+        return NO_ANSWER
+    return Answer(known.get(type(error), Outcome.REFUSED), why=f"{type(error).__name__} {error}".strip())
