@@ -276,7 +276,7 @@ def _lose_one_acknowledgement(context, idempotent):
     return context.client.values([topic], "read_uncommitted")
 
 
-@step
+@step(needs="idempotence")
 def a_lost_acknowledgement_leaves_one_copy(context):
     assert _lose_one_acknowledgement(context, idempotent=True) == ["after", "before", "paid once"]
 

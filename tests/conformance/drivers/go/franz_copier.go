@@ -9,13 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // A copier of records between topics, in transactions with its offsets, until it is closed. jsonl.py describes it.
 type copier struct {
 	bootstrap string
+	security  security
 	args      copierArgs
 	stopping  chan struct{}
 	done      chan struct{}
@@ -38,11 +38,9 @@ type copierState struct {
 	Step      string         `json:"step"`
 }
 
-var copiers = map[string]*copier{}
-
-func openCopier(bootstrap, transactionalID string, a copierArgs) *copier {
+func openCopier(bootstrap string, s security, transactionalID string, a copierArgs) *copier {
 	a.transactionalID = transactionalID
-	c := &copier{bootstrap: bootstrap, args: a, stopping: make(chan struct{}), done: make(chan struct{})}
+	c := &copier{bootstrap: bootstrap, security: s, args: a, stopping: make(chan struct{}), done: make(chan struct{})}
 	c.state.Errors = map[string]int{}
 	go c.run()
 	return c
@@ -68,11 +66,15 @@ func (c *copier) run() {
 }
 
 func (c *copier) open() (*kgo.GroupTransactSession, error) {
-	options := []kgo.Opt{
+	options, err := franzSecurity(c.security)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options,
 		kgo.SeedBrokers(strings.Split(c.bootstrap, ",")...),
 		kgo.ClientID(c.args.transactionalID),
 		kgo.TransactionalID(c.args.transactionalID),
-		kgo.TransactionTimeout(20 * time.Second),
+		kgo.TransactionTimeout(20*time.Second),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ConsumerGroup(c.args.Group),
 		kgo.ConsumeTopics(c.args.Source),
@@ -80,7 +82,7 @@ func (c *copier) open() (*kgo.GroupTransactSession, error) {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.RequireStableFetchOffsets(),
 		kgo.MetadataMinAge(metadataMinAge),
-	}
+	)
 	if c.args.Protocol == "consumer" {
 		options = append(options, kgo.ServerSideBalancer())
 	} else {
@@ -159,20 +161,6 @@ func (c *copier) count(what string) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.state.Errors[what]++
-}
-
-// nameOf returns the name of Kafka's error, or the end of the message, which has no addresses and offsets.
-func nameOf(err error) string {
-	var known *kerr.Error
-	if errors.As(err, &known) {
-		return known.Message
-	}
-	var lost *kgo.ErrDataLoss
-	if errors.As(err, &lost) {
-		return "ErrDataLoss"
-	}
-	parts := strings.Split(err.Error(), ": ")
-	return parts[len(parts)-1]
 }
 
 func (c *copier) isStopping() bool {
