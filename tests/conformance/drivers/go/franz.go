@@ -328,7 +328,7 @@ func (p franzProducer) send(records []record, awaited bool) ([]int64, error) {
 }
 
 // sendOffsets sends the two requests: outside of a GroupTransactSession the library has no function for them.
-func (p franzProducer) sendOffsets(group string, offsets []place, of *member) error {
+func (p franzProducer) sendOffsets(of metadata, offsets []place) error {
 	limit, cancel := wait()
 	defer cancel()
 	producerID, epoch, err := p.client.ProducerID(limit)
@@ -336,7 +336,7 @@ func (p franzProducer) sendOffsets(group string, offsets []place, of *member) er
 		return err
 	}
 	add := kmsg.NewPtrAddOffsetsToTxnRequest()
-	add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = p.id, producerID, epoch, group
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = p.id, producerID, epoch, of.group
 	added, err := add.RequestWith(limit, p.client)
 	if err != nil {
 		return err
@@ -345,12 +345,8 @@ func (p franzProducer) sendOffsets(group string, offsets []place, of *member) er
 		return err
 	}
 	commit := kmsg.NewPtrTxnOffsetCommitRequest()
-	commit.TransactionalID, commit.ProducerID, commit.ProducerEpoch, commit.Group = p.id, producerID, epoch, group
-	if of != nil {
-		of.lock.Lock()
-		commit.MemberID, commit.Generation = of.id, of.generation
-		of.lock.Unlock()
-	}
+	commit.TransactionalID, commit.ProducerID, commit.ProducerEpoch = p.id, producerID, epoch
+	commit.Group, commit.MemberID, commit.Generation = of.group, of.member, of.generation
 	for _, o := range offsets {
 		topic := kmsg.NewTxnOffsetCommitRequestTopic()
 		topic.Topic = o.topic

@@ -55,6 +55,7 @@ func (k kafkaGo) missing() map[string]string {
 		"transactions":      "its Writer has no transactions",
 		"idempotence":       "its Writer has no producer id",
 		"consumer-protocol": "it has classic groups only",
+		"empty-bytes":       "its Reader returns empty bytes as null",
 		"copier":            "its Writer has no transactions",
 	}
 }
@@ -335,7 +336,9 @@ func (p *kafkaGoProducer) send(records []record, awaited bool) ([]int64, error) 
 	return offsets, nil
 }
 
-func (p *kafkaGoProducer) sendOffsets(string, []place, *member) error { return errNoTransactions }
+func (p *kafkaGoProducer) sendOffsets(metadata, []place) error { return errNoTransactions }
+
+func (k kafkaGo) openInstance(copierArgs) (instance, error) { return nil, errNoTransactions }
 
 func (p *kafkaGoProducer) end(bool) error { return errNoTransactions }
 

@@ -100,7 +100,7 @@ type producer interface {
 	init() error
 	begin() error
 	send(records []record, awaited bool) ([]int64, error)
-	sendOffsets(group string, offsets []place, of *member) error
+	sendOffsets(of metadata, offsets []place) error
 	end(commit bool) error
 	close()
 }
@@ -116,6 +116,7 @@ type library interface {
 	read(topics []string, isCommitted bool) ([]record, error)
 	committed(a args) ([]*int64, error)
 	join(m *member) error
+	openInstance(a copierArgs) (instance, error)
 }
 
 type module struct {
@@ -142,7 +143,6 @@ func version(path string) string {
 type driver struct {
 	version   string
 	bootstrap string
-	security  security
 	library   library
 	producers map[string]producer
 	members   map[string]*member
@@ -160,7 +160,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	d := driver{version(chosen.path), os.Args[2], s, opened, map[string]producer{}, map[string]*member{}, map[string]*copier{}}
+	d := driver{version(chosen.path), os.Args[2], opened, map[string]producer{}, map[string]*member{}, map[string]*copier{}}
 	lines := bufio.NewReader(os.Stdin)
 	answers := json.NewEncoder(os.Stdout)
 	for {
@@ -205,7 +205,7 @@ func (d driver) serve(op string, a args) (any, error) {
 	case "member_close":
 		return nil, d.members[a.ID].finish()
 	case "copier_open":
-		d.copiers[a.ID] = openCopier(d.bootstrap, d.security, a.TransactionalID, a.copierArgs)
+		d.copiers[a.ID] = openCopier(d.library, a.TransactionalID, a.copierArgs)
 		return nil, nil
 	case "copier_state":
 		return d.copiers[a.ID].look(), nil
@@ -232,7 +232,7 @@ func (d driver) produce(op string, a args) (any, error) {
 	case "send":
 		return p.send(a.Records, a.Awaited == nil || *a.Awaited)
 	case "send_offsets":
-		return nil, p.sendOffsets(a.Group, a.Offsets, d.members[a.Member])
+		return nil, p.sendOffsets(metadataOf(a.Group, d.members[a.Member]), a.Offsets)
 	case "commit":
 		return nil, p.end(true)
 	case "abort":

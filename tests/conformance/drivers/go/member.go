@@ -24,8 +24,23 @@ type member struct {
 	records    []record
 	errors     []string
 	failure    error
-	id         string
-	generation int32
+	metadata   metadata
+}
+
+// What a producer sends with positions of a group.
+type metadata struct {
+	group, member string
+	generation    int32
+}
+
+// metadataOf returns that of a member, or that of a group without one.
+func metadataOf(group string, m *member) metadata {
+	if m == nil {
+		return metadata{group, "", -1}
+	}
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return m.metadata
 }
 
 func openMember(l library, a args) *member {
@@ -45,7 +60,7 @@ func openMember(l library, a args) *member {
 func (m *member) own(assignment map[string][]int32, id string, generation int32) {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	m.assignment, m.id, m.generation = assignment, id, generation
+	m.assignment, m.metadata = assignment, metadata{m.Group, id, generation}
 }
 
 func (m *member) take(records ...record) {

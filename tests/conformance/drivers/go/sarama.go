@@ -64,7 +64,6 @@ func (l saramaLibrary) brokers(bootstrap string) []string { return strings.Split
 func (l saramaLibrary) missing() map[string]string {
 	return map[string]string{
 		"consumer-protocol": "it has classic groups only",
-		"copier":            "the driver has none",
 	}
 }
 
@@ -381,19 +380,14 @@ func (s *saramaProducer) settle() error {
 	return failed
 }
 
-func (s *saramaProducer) sendOffsets(group string, offsets []place, of *member) error {
+func (s *saramaProducer) sendOffsets(of metadata, offsets []place) error {
 	positions := map[string][]*sarama.PartitionOffsetMetadata{}
 	for _, o := range offsets {
 		row := &sarama.PartitionOffsetMetadata{Partition: o.partition, Offset: o.offset, LeaderEpoch: -1}
 		positions[o.topic] = append(positions[o.topic], row)
 	}
-	metadata := sarama.NewConsumerGroupMetadata(group)
-	if of != nil {
-		of.lock.Lock()
-		metadata.MemberID, metadata.GenerationID = of.id, of.generation
-		of.lock.Unlock()
-	}
-	return s.async.AddOffsetsToTxnWithGroupMetadata(positions, metadata)
+	group := &sarama.ConsumerGroupMetadata{GroupID: of.group, MemberID: of.member, GenerationID: of.generation}
+	return s.async.AddOffsetsToTxnWithGroupMetadata(positions, group)
 }
 
 func (s *saramaProducer) end(commit bool) error {
