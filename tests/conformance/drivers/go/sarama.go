@@ -16,7 +16,6 @@ import (
 type saramaLibrary struct {
 	bootstrap string
 	config    func() *sarama.Config
-	admin     sarama.ClusterAdmin
 }
 
 func openSarama(bootstrap string, s security) (library, error) {
@@ -24,7 +23,7 @@ func openSarama(bootstrap string, s security) (library, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := saramaLibrary{bootstrap: bootstrap, config: func() *sarama.Config {
+	return saramaLibrary{bootstrap: bootstrap, config: func() *sarama.Config {
 		config := sarama.NewConfig()
 		config.Version = sarama.MaxVersion
 		config.Metadata.Retry.Max = 20
@@ -36,9 +35,7 @@ func openSarama(bootstrap string, s security) (library, error) {
 			config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &saramaScram{mechanism: s.Mechanism} }
 		}
 		return config
-	}}
-	l.admin, err = sarama.NewClusterAdmin(l.brokers(bootstrap), l.config())
-	return l, err
+	}}, nil
 }
 
 // The library leaves SCRAM to another package, as its example does.
@@ -67,14 +64,26 @@ func (l saramaLibrary) missing() map[string]string {
 	}
 }
 
+func (l saramaLibrary) administer(use func(admin sarama.ClusterAdmin) error) error {
+	admin, err := sarama.NewClusterAdmin(l.brokers(l.bootstrap), l.config())
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(admin), admin.Close())
+}
+
 func (l saramaLibrary) createTopics(topics []newTopic) error {
+	return l.administer(func(admin sarama.ClusterAdmin) error { return createAll(admin, topics) })
+}
+
+func createAll(admin sarama.ClusterAdmin, topics []newTopic) error {
 	for _, t := range topics {
 		configs := map[string]*string{}
 		for name, value := range t.Configs {
 			configs[name] = &value
 		}
 		detail := &sarama.TopicDetail{NumPartitions: t.Partitions, ReplicationFactor: 1, ConfigEntries: configs}
-		if err := l.admin.CreateTopic(t.Name, detail, false); err != nil {
+		if err := admin.CreateTopic(t.Name, detail, false); err != nil {
 			return err
 		}
 	}
@@ -82,17 +91,23 @@ func (l saramaLibrary) createTopics(topics []newTopic) error {
 }
 
 func (l saramaLibrary) deleteTopics(names []string) error {
-	for _, name := range names {
-		if err := l.admin.DeleteTopic(name); err != nil {
-			return err
+	return l.administer(func(admin sarama.ClusterAdmin) error {
+		for _, name := range names {
+			if err := admin.DeleteTopic(name); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-func (l saramaLibrary) listTopics() ([]string, error) {
-	listed, err := l.admin.ListTopics()
-	return slices.Collect(maps.Keys(listed)), err
+func (l saramaLibrary) listTopics() (names []string, err error) {
+	err = l.administer(func(admin sarama.ClusterAdmin) error {
+		listed, err := admin.ListTopics()
+		names = slices.Collect(maps.Keys(listed))
+		return err
+	})
+	return names, err
 }
 
 // committed waits for positions of open transactions as a consumer does; the admin client does not.
@@ -104,7 +119,11 @@ func (l saramaLibrary) committed(a args) ([]*int64, error) {
 	for _, p := range a.Partitions {
 		asked[p.topic] = append(asked[p.topic], p.partition)
 	}
-	found, err := l.admin.ListConsumerGroupOffsets(a.Group, asked)
+	var found *sarama.OffsetFetchResponse
+	err := l.administer(func(admin sarama.ClusterAdmin) (err error) {
+		found, err = admin.ListConsumerGroupOffsets(a.Group, asked)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
