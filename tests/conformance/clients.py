@@ -27,6 +27,7 @@ PYTHON_DRIVERS = {
     "aiokafka": "aiokafka_driver.py",
     "confluent-kafka": "confluent_driver.py",
 }
+GO_LIBRARIES = ("franz-go", "sarama", "kafka-go")
 KAFKAJS = "2.2.4"
 # The second compiler takes more than it gives a program of seconds.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -43,6 +44,10 @@ class DriverError(Exception):
     @property
     def is_fenced(self):
         return self.code in FENCED_CODES or "Fenced" in self.kind or "ProducerEpoch" in self.kind
+
+
+class MissingError(Exception):
+    """What the client library does not offer: a feature, and the reason."""
 
 
 class Record(NamedTuple):
@@ -89,6 +94,11 @@ class Client:
     def _greet(self):
         hello = self.call("hello")
         self.version, self.missing = hello["version"], hello["missing"]
+
+    def require(self, feature):
+        """Raise MissingError if the library does not have the feature."""
+        if feature in self.missing:
+            raise MissingError(self.missing[feature])
 
     def _read_answers(self):
         for line in self._process.stdout:
@@ -145,6 +155,8 @@ class Client:
         return self.call("list_topics")
 
     def producer(self, transactional_id=None, **options):
+        if transactional_id:
+            self.require("transactions")
         return ProducerHandle(self, f"p{next(self._ids)}", transactional_id, **options)
 
     def member(self, group, topics, isolation="read_committed", protocol="classic"):
@@ -351,7 +363,7 @@ def clients_jar(version):
 
 def lacks(name):
     """Why the driver of a client library cannot be started here, or an empty string."""
-    needed = {"java": "mvn", "franz-go": "go", "sarama": "go", "kafkajs": "npm"}.get(name)
+    needed = {"java": "mvn", **dict.fromkeys(GO_LIBRARIES, "go"), "kafkajs": "npm"}.get(name)
     if needed is None:
         module = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}.get(name, name)
         return "" if importlib.util.find_spec(module) else f"{name} is not installed"
@@ -363,7 +375,7 @@ def start_client(name, bootstrap, directory, options=None):
     log_file = directory / f"{name}.log"
     if name == "java":
         return JavaClient(bootstrap, log_file, {key: str(value) for key, value in (options or {}).items()})
-    if name in ("franz-go", "sarama"):
+    if name in GO_LIBRARIES:
         command = [_built(directory), name]
     elif name == "kafkajs":
         command = _node(directory)

@@ -373,7 +373,7 @@ def _round_trip_of_rows(context, rows):
     assert found == [(encode(key), encode(value), headers) for key, value, headers in rows]
 
 
-@step(RECORDS)
+@step(RECORDS, needs="empty-bytes")
 def keys_and_values_may_be_null_or_empty(context):
     every_byte = bytes(range(256))
     rows = [(None, "value only", []), ("key only", None, []), ("", "", []), (every_byte, every_byte[::-1], [])]
@@ -385,7 +385,7 @@ def a_record_may_have_neither_key_nor_value(context):
     _round_trip_of_rows(context, [(None, None, [])])
 
 
-@step(RECORDS)
+@step(RECORDS, needs="empty-bytes")
 def headers_repeat_and_may_be_empty(context):
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("\u00fc", "\u00fc".encode()), ("", b"nameless")]
     _round_trip_of_rows(context, [("key", "value", headers), ("key", "no headers", [])])

@@ -5,10 +5,14 @@ asked for. Each test is recorded as part of a cell of docs/compatibility.md.
 """
 
 import pytest
-from clients import lacks
+from clients import GO_LIBRARIES, MissingError, lacks
 from scenario import LONG, PROTOCOLS, STEPS, TRANSACTIONS
 
-CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
+CLIENTS = [
+    *("kafka-python", "aiokafka", "confluent-kafka"),
+    pytest.param("java", marks=pytest.mark.maven),
+    *(pytest.param(name, marks=pytest.mark.conformance) for name in GO_LIBRARIES),
+]
 
 
 def steps_of(is_chosen):
@@ -28,10 +32,12 @@ def play(ensemble, record_property, target, client_name, step, protocol=None):
         pytest.skip(reason)
     client = ensemble.client(target, client_name, protocol)
     record_property("version", client.version)
-    for needed in (step.feature, step.needs):
-        if needed in client.missing:
-            pytest.skip(f"not offered: {client.missing[needed]}")
-    step(ensemble.context(target, client, step.__name__.replace("_", "-"), protocol))
+    try:
+        for needed in (step.feature, step.needs):
+            client.require(needed)
+        step(ensemble.context(target, client, step.__name__.replace("_", "-"), protocol))
+    except MissingError as missing:
+        pytest.skip(f"not offered: {missing}")
 
 
 @pytest.mark.parametrize("step", steps_of(lambda feature: feature not in PROTOCOLS), ids=lambda step: step.__name__)
