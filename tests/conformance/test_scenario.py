@@ -5,9 +5,14 @@ asked for.
 """
 
 import pytest
+from clients import lacks
 from scenario import STEPS, StepContext
 
-CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
+CLIENTS = [
+    *("kafka-python", "aiokafka", "confluent-kafka"),
+    pytest.param("java", marks=pytest.mark.maven),
+    *(pytest.param(name, marks=pytest.mark.conformance) for name in ("kafkajs", "confluent-kafka-javascript")),
+]
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
@@ -17,6 +22,8 @@ CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", m
     ["ottla", *(pytest.param(name, marks=pytest.mark.conformance) for name in ("ottla-v1", "ottla-v0", "apache"))],
 )
 def test_scenario(ensemble, target, client_name, step):
+    if reason := lacks(client_name):
+        pytest.skip(reason)
     client = ensemble.client(target, client_name)
     if step.needs in client.missing:
         pytest.skip(f"{client_name} {client.version}: {client.missing[step.needs]}")
