@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from node_drivers import PROGRAMS, node_command
+
 HERE = Path(__file__).parent
 PYTHON_DRIVERS = {
     "kafka-python": "kafka_python_driver.py",
@@ -28,7 +30,6 @@ PYTHON_DRIVERS = {
     "confluent-kafka": "confluent_driver.py",
 }
 GO_LIBRARIES = ("franz-go", "sarama", "kafka-go")
-KAFKAJS = "2.2.4"
 # The second compiler takes more than it gives a program of seconds.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 FENCED_CODES = {47, 90, -144}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, librdkafka's own _FENCED
@@ -79,10 +80,10 @@ def _record(raw):
 class Client:
     """A client library connected to one broker."""
 
-    def __init__(self, name, command, bootstrap, log_file):
+    def __init__(self, name, command, bootstrap, log_file, security=None):
         self.name, self.bootstrap, self.log_file = name, bootstrap, log_file
         self._ids = itertools.count()
-        self._start([*command, bootstrap])
+        self._start([*command, bootstrap, *([json.dumps(security)] if security else [])])
         self._greet()
 
     def _start(self, command):
@@ -290,8 +291,7 @@ class MemberHandle:
 
     def __init__(self, client, id, group, topics, isolation, protocol):
         self._client, self._id = client, id
-        options = {} if protocol == "classic" else {"protocol": protocol}
-        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation, **options)
+        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation, protocol=protocol)
 
     def assignment(self):
         return {(topic, partition) for topic, partition in self._state()["assignment"]}
@@ -363,25 +363,43 @@ def clients_jar(version):
 
 def lacks(name):
     """Why the driver of a client library cannot be started here, or an empty string."""
-    needed = {"java": "mvn", **dict.fromkeys(GO_LIBRARIES, "go"), "kafkajs": "npm"}.get(name)
+    needed = {"java": "mvn", **dict.fromkeys(GO_LIBRARIES, "go"), **dict.fromkeys(PROGRAMS, "npm")}.get(name)
     if needed is None:
         module = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}.get(name, name)
         return "" if importlib.util.find_spec(module) else f"{name} is not installed"
     return "" if shutil.which(needed) else f"no {needed} on the path"
 
 
-def start_client(name, bootstrap, directory, options=None):
-    """Starts the driver of a client library; files go to `directory`. Java's clients may all have more `options`."""
+def java_options(security):
+    """Return the options of Java's clients for the SECURITY that the other drivers take (see jsonl.py)."""
+    mechanism, ca = security.get("mechanism"), security.get("ca")
+    options = {"security.protocol": f"{'SASL_' if mechanism else ''}{'SSL' if ca else 'PLAINTEXT'}"}
+    if ca:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
+    if mechanism:
+        kind = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+        login = f"username={json.dumps(security['username'])} password={json.dumps(security['password'])}"
+        module = f"org.apache.kafka.common.security.{kind}LoginModule"
+        options |= {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{module} required {login};"}
+    return options
+
+
+def start_client(name, bootstrap, directory, options=None, security=None):
+    """Starts the driver of a client library; files go to `directory`.
+
+    All its clients log in by `security` (see jsonl.py). Java's clients may all have more `options`.
+    """
     log_file = directory / f"{name}.log"
     if name == "java":
-        return JavaClient(bootstrap, log_file, {key: str(value) for key, value in (options or {}).items()})
+        options = (java_options(security) if security else {}) | (options or {})
+        return JavaClient(bootstrap, log_file, {key: str(value) for key, value in options.items()})
     if name in GO_LIBRARIES:
         command = [_built(directory), name]
-    elif name == "kafkajs":
-        command = _node(directory)
+    elif name in PROGRAMS:
+        command = node_command(name)
     else:
         command = [sys.executable, str(HERE / "drivers" / PYTHON_DRIVERS[name])]
-    return Client(name, command, bootstrap, log_file)
+    return Client(name, command, bootstrap, log_file, security)
 
 
 def _built(directory):
@@ -390,14 +408,6 @@ def _built(directory):
     if not program.exists():
         subprocess.run(["go", "build", "-o", str(program), "."], cwd=HERE / "drivers" / "go", check=True, timeout=600)
     return str(program)
-
-
-def _node(directory):
-    modules = directory / "node_modules"
-    if not modules.exists():
-        install = ["npm", "install", "--silent", "--prefix", str(directory), f"kafkajs@{KAFKAJS}"]
-        subprocess.run(install, check=True, timeout=600, stdout=subprocess.DEVNULL)
-    return ["env", f"NODE_PATH={modules}", "node", str(HERE / "drivers" / "kafkajs_driver.js")]
 
 
 @functools.cache

@@ -5,13 +5,13 @@ asked for. Each test is recorded as part of a cell of docs/compatibility.md.
 """
 
 import pytest
-from clients import GO_LIBRARIES, MissingError, lacks
+from clients import GO_LIBRARIES, PROGRAMS, MissingError, lacks
 from scenario import LONG, PROTOCOLS, STEPS, TRANSACTIONS
 
 CLIENTS = [
     *("kafka-python", "aiokafka", "confluent-kafka"),
     pytest.param("java", marks=pytest.mark.maven),
-    *(pytest.param(name, marks=pytest.mark.conformance) for name in GO_LIBRARIES),
+    *(pytest.param(name, marks=pytest.mark.conformance) for name in (*GO_LIBRARIES, *PROGRAMS)),
 ]
 
 
