@@ -117,7 +117,7 @@ def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
     broker's, then the default."""
     entries = []
     for option in _IN_KAFKAS_ORDER:
-        synonyms = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
+        synonyms: list[Synonym] = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
         synonyms += _synonyms_of_topic(config, option)
         broker_option = OPTION_OF_KEY.get(option.broker)
         value = option.default if broker_option is None else getattr(config, broker_option.attribute)
