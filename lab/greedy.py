@@ -68,6 +68,7 @@ _NUMBERS: Final = {
     "rebalance_timeout_ms": 1_000,
     "replica_id": -1,
     "replication_factor": 1,
+    "replicas": 1,
     "resource_type": 2,
     "retention_time_ms": -1,
     "session_id": 0,

@@ -116,10 +116,10 @@ def _listener_options(loaded: Loaded, not_set: bool) -> Iterator[_Option]:
 
 
 def _topic_configs(loaded: Loaded) -> list[_TopicConfig]:
-    broker_option = {option.key: option.broker or None for option in TOPIC_OPTIONS}
+    entries = {entry.name: entry for entry in describe_topic(loaded.config, {})}
     return [
-        _TopicConfig(entry.name, entry.value or "", broker_option[entry.name], entry.meaning)
-        for entry in describe_topic(loaded.config, {})
+        _TopicConfig(option.key, entries[option.key].value or "", option.broker or None, entries[option.key].meaning)
+        for option in TOPIC_OPTIONS
     ]
 
 

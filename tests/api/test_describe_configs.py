@@ -16,6 +16,7 @@ def broker():
     """Return a broker whose topic, broker and cluster have one config each."""
     broker = MemoryBroker()
     broker.create_topic("ledger", retention_ms="7000")
+    broker.create_topic("plain")
     for name, value in (("", "2000000"), ("1", "3000000")):
         configs = [{"name": "log.segment.bytes", "config_operation": 0, "value": value}]
         resource = {"resource_type": BROKER, "resource_name": name, "configs": configs}
@@ -113,3 +114,52 @@ def test_a_resource_named_twice_is_described_once_with_its_last_keys(broker):
         resource(TOPIC, "ledger", "retention.ms"),
     )
     assert [config.name for config in once.configs] == ["retention.ms"] and other.resource_type == BROKER
+
+
+KAFKAS_ORDER = [
+    "compression.type",
+    "leader.replication.throttled.replicas",
+    "min.insync.replicas",
+    "segment.jitter.ms",
+    "cleanup.policy",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "compression.lz4.level",
+    "segment.bytes",
+    "retention.ms",
+    "compression.gzip.level",
+    "flush.messages",
+    "compression.zstd.level",
+    "max.compaction.lag.ms",
+    "file.delete.delay.ms",
+    "max.message.bytes",
+    "min.compaction.lag.ms",
+    "message.timestamp.type",
+    "preallocate",
+    "index.interval.bytes",
+    "min.cleanable.dirty.ratio",
+    "unclean.leader.election.enable",
+    "retention.bytes",
+    "delete.retention.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "segment.ms",
+    "segment.index.bytes",
+]
+"""The order of Kafka 4.3.1, without the configs of tiered storage."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_topic_configs_are_in_kafkas_order(broker, version):
+    assert [*read_configs(broker, version, TOPIC, "ledger")] == KAFKAS_ORDER
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_configs_without_a_source_have_no_synonyms(broker, version):
+    found = read_configs(broker, version, TOPIC, "plain", include_synonyms=True)
+    without = {name for name, row in found.items() if not [*row.synonyms]}
+    of_no_replication = {f"{role}.replication.throttled.replicas" for role in ("leader", "follower")}
+    assert without == {"retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms", *of_no_replication}
+    assert {found[name].config_source for name in without} == {DEFAULT}
+    (of_preallocate,) = found["preallocate"].synonyms
+    assert (of_preallocate.name, of_preallocate.value) == ("log.preallocate", "false")

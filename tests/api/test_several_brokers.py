@@ -11,6 +11,7 @@ TOPIC = "orders"
 BROKERS = (1, 2, 3)
 LEADERS = (1, 2, 3, 1)
 """The leaders of four partitions; each has a replica at the next broker too."""
+SET, DELETE = 0, 1
 NOT_LEADER, UNKNOWN = E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -263,3 +264,19 @@ def test_a_partition_whose_leader_is_in_no_broker_of_the_process_is_refused(clus
         asked = {"transactional_id": "txn", "transaction_timeout_ms": 1_000}
         assert broker.call(K.INIT_PRODUCER_ID, 4, **asked).error_code == E.NOT_COORDINATOR
         assert {leader for leader, _ in describe_places(broker)} == {-1}
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ("leader.replication.throttled.rate", E.NONE),
+        ("follower.replication.throttled.rate", E.NONE),
+        ("log.retention.ms", E.INVALID_REQUEST),
+    ],
+)
+@pytest.mark.parametrize("operation", [SET, DELETE])
+def test_only_throttles_without_effect_change_for_a_single_broker(cluster, config, error, operation):
+    change = {"name": config, "config_operation": operation, "value": "1000"}
+    resource = {"resource_type": 4, "resource_name": "2", "configs": [change]}
+    reply = cluster.ask_broker(2).call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    assert reply.responses[0].error_code == error

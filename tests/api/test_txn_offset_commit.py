@@ -4,7 +4,8 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import GROUP, LEDGER, ORDERS, Member, Producer, commit, fetch_offsets
+from tests.api.callers import FEW, FOR_GROUPS, GROUP, LEDGER, ORDERS, TXN, Member, Producer, commit, fetch_offsets
+from tests.memory_broker import MemoryBroker
 
 FIRST_GENERATION = range(5)
 PLACE = (LEDGER, 0)
@@ -99,3 +100,15 @@ def test_zombies_of_a_group_are_refused_from_version_3_on(broker, begun, version
     member = Member(broker, instance_id="mine").settle(version=5)
     who = {"member_id": member.member_id} | given if given else {}
     assert txn_commit(begun, version, (*PLACE, 7, {}), **who) == {PLACE: error if version >= 3 else E.NONE}
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_without_any_transactional_id_there_is_no_coordinator_to_ask(version):
+    broker = MemoryBroker(**FEW)
+    broker.create_topic(LEDGER)
+    broker.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=FOR_GROUPS)
+    rows = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
+    asked = {"transactional_id": TXN, "group_id": GROUP, "producer_id": 5, "producer_epoch": 0}
+    reply = broker.call(K.TXN_OFFSET_COMMIT, version, **asked, topics=[{"name": LEDGER, "partitions": rows}])
+    assert reply.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+    assert "__transaction_state" not in broker.assembly.broker.cluster.topics

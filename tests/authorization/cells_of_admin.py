@@ -151,6 +151,7 @@ def _describes_cluster(version):
         return E(reply.error_code), len(reply.brokers), Op.DESCRIBE in (reply.authorized_operations or ())
 
     fields = {"include_cluster_authorized_operations": True} | ({"endpoint_type": 1} if version else {})
+    fields |= {"include_fenced_brokers": False} if version >= 2 else {}
     answers = (E.NONE, 1, True), (E.NONE, 1, False)
     return Cell(K.DESCRIBE_CLUSTER, version, fields, on_cluster(Op.DESCRIBE), read_cluster, *answers)
 
@@ -198,6 +199,73 @@ def _client_quotas(version):
     )
 
 
+def _replicas():
+    """Yield cells about a topic that does not exist, so that nothing changes."""
+    denied, absent = E.CLUSTER_AUTHORIZATION_FAILED, E.UNKNOWN_TOPIC_OR_PARTITION
+    alter, describe = on_cluster(Op.ALTER), on_cluster(Op.DESCRIBE)
+    for version in (0, 1, 2):
+        fields = {"topic_partitions": [{"topic": ABSENT_TOPIC, "partitions": [0]}], "timeout_ms": 10_000}
+        fields |= {"election_type": 0} if version else {}
+        read = _of_partition("replica_election_results", "partition_result")
+        answers = ((E.NONE, absent), (denied if version else E.NONE, denied))
+        yield Cell(K.ELECT_LEADERS, version, fields, alter, read, *answers)
+    for version in (0, 1):
+        topics = [{"name": ABSENT_TOPIC, "partitions": [{"partition_index": 0, "replicas": [1]}]}]
+        fields = {"timeout_ms": 10_000, "topics": topics}
+        fields |= {"allow_replication_factor_change": True} if version else {}
+        read = _of_partition("responses", "partitions")
+        yield Cell(K.ALTER_PARTITION_REASSIGNMENTS, version, fields, alter, read, (E.NONE, absent), (denied, denied))
+    for topics, shown in ((None, 0), ([{"name": TOPIC, "partition_indexes": [0]}], 1)):
+        fields = {"timeout_ms": 10_000, "topics": topics}
+        about = "named" if topics else "all"
+        answers = (E.NONE, 0), (denied, shown)
+        yield Cell(K.LIST_PARTITION_REASSIGNMENTS, 0, fields, describe, _error_and_topics, *answers, about=about)
+    for version in (1, 2):
+        dirs = [{"path": "/no/such/directory", "topics": [{"name": ABSENT_TOPIC, "partitions": [0]}]}]
+        read = _of_partition("results", "partitions")
+        answers = (E.NONE, E.LOG_DIR_NOT_FOUND), (E.NONE, denied)
+        yield Cell(K.ALTER_REPLICA_LOG_DIRS, version, {"dirs": dirs}, alter, read, *answers)
+    for version in (0, 1, 2):
+        topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        yield Cell(
+            K.DESCRIBE_QUORUM, version, {"topics": topics}, describe, _error_and_topics, (E.NONE, 1), (denied, 0)
+        )
+
+
+def _of_partition(outer, inner):
+    """Return the error of the reply and that of its only partition."""
+
+    def read(reply):
+        ((row,),) = [getattr(topic, inner) for topic in getattr(reply, outer)]
+        return E(getattr(reply, "error_code", None) or 0), E(row.error_code)
+
+    return read
+
+
+def _error_and_topics(reply):
+    return E(reply.error_code), len(reply.topics)
+
+
+def _lists_configs(version):
+    fields = {"resource_types": [BROKER_RESOURCE]} if version else {}
+    answers = (E.NONE, 1 if version else 0), (E.CLUSTER_AUTHORIZATION_FAILED, 0)
+    right = on_cluster(Op.DESCRIBE_CONFIGS)
+    return Cell(
+        *(K.LIST_CONFIG_RESOURCES, version, fields, right),
+        *(lambda reply: (E(reply.error_code), len(reply.config_resources)), *answers),
+    )
+
+
+def _describes_partitions():
+    def read(reply):
+        return [E(topic.error_code) for topic in reply.topics if topic.name == TOPIC]
+
+    for topics, refused in (([{"name": TOPIC}], [E.TOPIC_AUTHORIZATION_FAILED]), ([], [])):
+        fields = {"topics": topics, "response_partition_limit": 2_000, "cursor": None}
+        right, about = on_topic(Op.DESCRIBE), "named" if topics else "all"
+        yield Cell(K.DESCRIBE_TOPIC_PARTITIONS, 0, fields, right, read, [E.NONE], refused, about=about)
+
+
 def _first_error(reply):
     (row,) = reply.results
     return E(row.error_code)
@@ -208,8 +276,11 @@ CELLS = (
     *(cell for version in (1, 4, 6) for cell in _deletes(version)),
     *map(_adds_partitions, (0, 3)),
     *_configs(),
-    *map(_log_dirs, (1, 3, 4)),
-    *map(_describes_cluster, (0, 1)),
+    *map(_log_dirs, (1, 3, 5)),
+    *map(_describes_cluster, (0, 1, 2)),
+    *_replicas(),
+    *map(_lists_configs, (0, 1)),
+    *_describes_partitions(),
     *map(_tells_operations, (8, 10)),
     *map(_updates_features, (0, 2)),
     *_scram_users(),

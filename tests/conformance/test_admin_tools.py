@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools change configs, partitions and log starts of our broker."""
+"""Kafka's own command-line tools change configs, partitions, log starts, leaders and replicas of our brokers."""
 
 import json
 
@@ -96,3 +96,63 @@ def test_kafka_configs_alters_and_describes_quotas(tool, kind, name, quota, told
     names = ",".join(each.partition("=")[0] for each in quota.split(","))
     tool("kafka.admin.ConfigCommand", "--alter", *entity, "--delete-config", names)
     assert told not in tool("kafka.admin.ConfigCommand", "--describe", *entity)
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+def test_kafka_metadata_quorum_shows_one_voter(tool, ensemble):
+    status = tool("org.apache.kafka.tools.MetadataQuorumCommand", "describe", "--status")
+    facts = {key: value.strip() for key, _, value in (line.partition(":") for line in status.splitlines())}
+    assert (facts["LeaderId"], facts["MaxFollowerLag"], facts["CurrentObservers"]) == ("1", "0", "[]")
+    assert f"PLAINTEXT://{ensemble.broker('ottla').bootstrap}" in facts["CurrentVoters"]
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+def test_kafka_cluster_lists_fenced_brokers_too(ensemble):
+    at = "--bootstrap-server", ensemble.broker("ottla").bootstrap
+    listed = tool_output("org.apache.kafka.tools.ClusterTool", "list-endpoints", *at, "--include-fenced-brokers")
+    (row,) = (line.split() for line in listed.splitlines() if line.startswith("1 "))
+    assert row[-2:] == ["unfenced", "broker"]
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+def test_client_metrics_have_no_resources(tool):
+    assert tool("org.apache.kafka.tools.ClientMetricsCommand", "--list").strip() == ""
+
+
+@pytest.fixture(scope="module")
+def three(ensemble):
+    """Run a tool of Kafka's against three brokers with a topic of two partitions; its output."""
+    bootstrap = ensemble.broker("ottla-three").bootstrap
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments={0: [1, 2], 1: [2, 3]})])
+    admin.close()
+    return lambda name, *options: tool_output(name, "--bootstrap-server", bootstrap, *options)
+
+
+def read_places(three):
+    """Return [(leader, replicas)] of the topic's partitions."""
+    described = three("org.apache.kafka.tools.TopicCommand", "--describe", "--topic", TOPIC)
+    rows = [line.split() for line in described.splitlines() if "Leader:" in line]
+    return [(row[row.index("Leader:") + 1], row[row.index("Replicas:") + 1]) for row in rows]
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+def test_kafka_reassign_partitions_and_leader_election_move_replicas_and_leaders(three, tmp_path):
+    reassign, elect = (
+        f"org.apache.kafka.tools.{name}" for name in ("reassign.ReassignPartitionsCommand", "LeaderElectionCommand")
+    )
+    wanted = tmp_path / "wanted.json"
+    partitions = [{"topic": TOPIC, "partition": index, "replicas": ids} for index, ids in ((0, [2, 1]), (1, [1]))]
+    wanted.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    file = ["--reassignment-json-file", str(wanted)]
+    assert "Successfully started" in three(reassign, "--execute", *file, "--throttle", "1000000")
+    assert three(reassign, "--verify", *file).count("is completed") == 2
+    assert "No partition reassignments found" in three(reassign, "--list")
+    assert "None of the specified partition reassignments are active" in three(reassign, "--cancel", *file)
+    assert read_places(three) == [("1", "2,1"), ("1", "1")]
+    three(elect, "--election-type", "preferred", "--topic", TOPIC, "--partition", "0")
+    assert read_places(three) == [("2", "2,1"), ("1", "1")]

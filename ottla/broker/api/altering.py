@@ -33,6 +33,15 @@ NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 _OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
+_THROTTLES: Final = frozenset(
+    (
+        *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+)
+"""Options of one of several brokers that may change, because they have no effect: `kafka-reassign-partitions.sh`
+sets and removes them."""
+
 
 class Resource(NamedTuple):
     """A resource of the request: its config names, those without a required value, any other problem, and a function
@@ -108,7 +117,7 @@ def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
     if resource.problem:
         return ApiError(invalid, resource.problem)
     if resource.kind == BROKER_RESOURCE:
-        return _refuse_broker(broker, resource.name)
+        return _refuse_broker(broker, resource)
     if resource.kind not in _NEEDS:
         return ApiError(invalid, f"Unknown resource type {resource.kind}")
     return None
@@ -126,13 +135,13 @@ def _refuse_kind(resource: Resource) -> ApiError | None:
     return None
 
 
-def _refuse_broker(broker: Broker, name: str) -> ApiError | None:
-    node_id = broker.cluster.node_id
+def _refuse_broker(broker: Broker, resource: Resource) -> ApiError | None:
+    name, node_id = resource.name, broker.cluster.node_id
     if name and not name.removeprefix("-").isdecimal():
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if name and int(name) != node_id:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
-    if name and len(broker.brokers) > 1:
+    if name and len(broker.brokers) > 1 and not _THROTTLES.issuperset(resource.config_names):
         return ApiError(ErrorCode.INVALID_REQUEST, "The brokers are one process: change the cluster's default instead")
     return None
 

@@ -160,8 +160,16 @@ class Broker:
         """Return the advertised endpoints of all running brokers, or those with these ids, on this listener; none if it
         is not advertised."""
         stopped = self.metadata.stopped_ids
-        found = (each.endpoints.get(listener_name) for each in self.brokers if each.cluster.node_id not in stopped)
-        return [each for each in found if each is not None and (ids is None or each.node_id in ids)]
+        found = self._endpoints_on(listener_name, lambda node_id: node_id not in stopped)
+        return found if ids is None else [each for each in found if each.node_id in ids]
+
+    def stopped_endpoints_of(self, listener_name: str) -> list[NodeEndpoint]:
+        """Return the advertised endpoints of all stopped brokers on this listener; none if it is not advertised."""
+        return self._endpoints_on(listener_name, self.metadata.stopped_ids.__contains__)
+
+    def _endpoints_on(self, listener_name: str, is_wanted: Callable[[int], bool]) -> list[NodeEndpoint]:
+        found = (each.endpoints.get(listener_name) for each in self.brokers if is_wanted(each.cluster.node_id))
+        return [endpoint for endpoint in found if endpoint is not None]
 
     def coordinator_of(self, transactional_id: str) -> "tuple[Broker, ErrorCode]":
         """Return the broker that coordinates a transactional id, and the error if it cannot be asked.
@@ -169,9 +177,10 @@ class Broker:
         COORDINATOR_NOT_AVAILABLE: no broker does, and this one is returned. NETWORK_EXCEPTION: its answers do not
         arrive here.
         """
-        if self.links is None:
-            return self, ErrorCode.NONE
         states = self.transactions.states
+        if self.links is None:
+            exists = states.topic in self.cluster.topics
+            return self, ErrorCode.NONE if exists else ErrorCode.COORDINATOR_NOT_AVAILABLE
         found = self._leader_of(states.topic, states.partition_for(transactional_id))
         if found is None:
             return self, ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -179,7 +179,7 @@ def assignment_problem(cluster: Cluster, factor: int, assigned: Sequence[Sequenc
     """Return the reason why partitions of a topic with `factor` replicas cannot have these; empty if they can. `first`
     is the number of the first partition."""
     for index, replicas in enumerate(assigned, first):
-        if problem := _replicas_problem(cluster.own_ids, replicas):
+        if problem := replicas_problem(cluster.own_ids, replicas):
             return problem
         if cluster.stopped_ids.issuperset(replicas):
             return (
@@ -194,7 +194,7 @@ def assignment_problem(cluster: Cluster, factor: int, assigned: Sequence[Sequenc
     return ""
 
 
-def _replicas_problem(brokers: range, replicas: Sequence[int]) -> str:
+def replicas_problem(brokers: range, replicas: Sequence[int]) -> str:
     """Return the reason why a partition cannot have these replicas; empty if it can.
 
     Source: `ReplicationControlManager.validateManualPartitionAssignment`.
@@ -251,7 +251,7 @@ async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: A
         created = topic.name, outcome or ZERO_UUID, ErrorCode.NONE, None
         await topics.add(*created, configs=(), topic_config_error_code=_DESCRIBE_CONFIGS.error)
         return
-    entries = describe_topic(broker.config, _own(topic)) if request.api_version >= 5 else ()
+    entries = sorted(describe_topic(broker.config, _own(topic))) if request.api_version >= 5 else ()
     broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
     await topics.add(
         name=topic.name,

@@ -1,8 +1,9 @@
-"""DescribeCluster 0-1: the brokers of the cluster. free
+"""DescribeCluster 0-2: the brokers of the cluster. free
 
 Version notes: 1 adds the endpoint type: 1 brokers; 2 controllers, MISMATCHED_ENDPOINT_TYPE here; anything else
-UNSUPPORTED_ENDPOINT_TYPE. Every client gets the brokers' addresses. Clients with DESCRIBE on the cluster get its
-authorized operations, others 0 (`AuthHelper.computeDescribeClusterResponse`).
+UNSUPPORTED_ENDPOINT_TYPE. 2 can ask for fenced brokers (KIP-1073): those of this process that are stopped. Every
+client gets the brokers' addresses. Clients with DESCRIBE on the cluster get its authorized operations, others 0
+(`AuthHelper.computeDescribeClusterResponse`).
 """
 
 from typing import Final
@@ -28,13 +29,16 @@ async def handle(broker: Broker, request: Request) -> Reply:
             error_message="Only brokers can be described: this is not a controller listener",
             endpoint_type=BROKERS,
         )
-    endpoints = broker.endpoints_of(request.session.listener_name)
+    listener = request.session.listener_name
+    brokers = [(*endpoint, False) for endpoint in broker.endpoints_of(listener)]
+    if request.api_version >= 2 and request.body.include_fenced_brokers:
+        brokers += [(*endpoint, True) for endpoint in broker.stopped_endpoints_of(listener)]
     return encode_reply(
         request,
         endpoint_type=BROKERS,
         cluster_id=broker.logs.properties.cluster_id,
         controller_id=broker.brokers[0].cluster.node_id,
-        brokers=[(*endpoint, False) for endpoint in endpoints],
+        brokers=brokers,
         authorized_operations=_operations(broker, request),
     )
 
@@ -47,4 +51,4 @@ def _operations(broker: Broker, request: Request) -> int:
     return operations.of_cluster(broker, request)
 
 
-API: Final = Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, handle, (DESCRIBE_CLUSTER,))
+API: Final = Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, (DESCRIBE_CLUSTER,))

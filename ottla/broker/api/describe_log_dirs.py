@@ -1,15 +1,15 @@
-"""DescribeLogDirs 1-4: the one log directory, and the sizes of its partitions. free
+"""DescribeLogDirs 1-5: the one log directory, and the sizes of its partitions. free
 
 Version notes: 2 is flexible; 3 adds an error of the whole answer; 4 the size of the volume and its free space
-(KIP-827). There are no lagging and no future replicas, because there is one broker with one directory. A client that
-may not describe the cluster gets no directory.
+(KIP-827); 5 whether the directory is cordoned, which it never is (KIP-1066). There are no lagging and no future
+replicas, because there is one broker with one directory. A client that may not describe the cluster gets no directory.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
 from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.partition_rows import MergedTopics, merge_partitions
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.api_keys import ApiKey
@@ -41,16 +41,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(results=results)
 
 
-async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
+async def _read_topics(broker: Broker, request: Request) -> MergedTopics:
     """Return topic -> partitions, each once."""
     if request.body.topics is None:
         broker.turns.charge(len(broker.cluster.topics) * LOOKUP_US)
         return {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}
-    requested: dict[str, dict[int, None]] = {}
-    for topic in request.body.topics:
-        requested.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
-        await broker.turns.spend(ROW_US + len(topic.partitions) * LOOKUP_US)
-    return dict(requested)
+    return await merge_partitions(broker.turns, ((row.topic, row.partitions) for row in request.body.topics))
 
 
-API: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, handle, (DESCRIBE_CLUSTER,))
+API: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, handle, (DESCRIBE_CLUSTER,))

@@ -15,7 +15,7 @@ client may not CREATE.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.broker.api import operations
@@ -29,13 +29,13 @@ from ottla.broker.api.authorization import (
 )
 from ottla.broker.api.context import Api, Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
+from ottla.broker.api.placement import Placement
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.image import INTERNAL_TOPICS, PartitionRegistration, TopicImage
+from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import ZERO_UUID
 
@@ -85,16 +85,6 @@ def _names(broker: Broker, requested: Iterable[_NameOrId]) -> Iterator[str]:
             yield topic.name
 
 
-class _Placed(NamedTuple):
-    """The error, the leader and the replicas of partitions."""
-
-    error: ErrorCode
-    leader: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    offline: tuple[int, ...]
-
-
 class _Answer:
     """The rows of the topics."""
 
@@ -108,7 +98,7 @@ class _Answer:
         self.brokers = broker.endpoints_of(request.session.listener_name)
         self.hidden: Collection[str] = ()
         """The names of topics that the client may not see."""
-        self._placed: dict[int, _Placed] = {}  # by the id of the registration, which partitions share
+        self._placement = Placement(broker, version, is_advertised=bool(self.brokers))
 
     async def add_by_name_or_id(
         self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]
@@ -142,41 +132,11 @@ class _Answer:
             return operations.NOT_REQUESTED
         return operations.of_topic(self._broker, self._request, name)
 
-    def _place(self, place: PartitionRegistration) -> _Placed:
-        """Return the leader, the replicas, those in sync and those offline, of the brokers that this process is."""
-        cluster = self._broker.cluster
-        replicas = tuple(replica for replica in place.replicas if replica in cluster.own_ids) or (cluster.node_id,)
-        if not self.brokers:  # the listener of the client is not advertised
-            error = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
-            known = replicas if self._version else ()
-            return _Placed(error, NO_LEADER, known, known, replicas)
-        if len(cluster.own_ids) == 1:
-            return _Placed(ErrorCode.NONE, cluster.node_id, replicas, replicas, ())
-        in_sync = tuple(replica for replica in place.isr if replica in replicas)
-        offline = tuple(replica for replica in replicas if replica in self._broker.metadata.stopped_ids)
-        error = ErrorCode.NONE
-        if self._version == 0 and offline:  # there is no list of offline replicas
-            error = ErrorCode.REPLICA_NOT_AVAILABLE
-            replicas, in_sync = (tuple(each for each in ids if each not in offline) for ids in (replicas, in_sync))
-        if place.leader not in cluster.own_ids:
-            return _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, replicas, in_sync, offline)
-        return _Placed(error, place.leader, replicas, in_sync, offline)
-
     async def add(self, topic: TopicImage) -> None:
         """Add a topic with its partitions."""
         partitions = self.reply.rows("topics", "partitions")
-        opened = self._broker.cluster.open_partitions(topic.name)
-        all_offline = self._broker.logs.offline is not None
         for index, epoch in enumerate(topic.leader_epochs):
-            partition = opened[index] if index < len(opened) else None
-            is_offline = all_offline or (partition is not None and partition.offline is not None)
-            registration = topic.registrations[index]
-            placed = self._placed.get(id(registration))
-            if placed is None:
-                placed = self._placed[id(registration)] = self._place(registration)
-            if is_offline:
-                placed = _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, placed.replicas, (), placed.replicas)
-            error, leader, replicas, in_sync, offline = placed
+            error, leader, replicas, in_sync, offline = self._placement.locate(topic, index)
             await partitions.add(error, index, leader, epoch, replicas, in_sync, offline)
         await self.topics.add(
             ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, partitions, self._operations(topic.name)

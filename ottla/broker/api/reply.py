@@ -135,11 +135,11 @@ def encode_reply(request: Request, *values: Any, **named: Any) -> Encoded:
     return Encoded(encode(request.correlation_id, *values, **named), None, named.get("error_code", 0))
 
 
-def encode_tables(request: Request, outer: str, tables: Sequence[Sequence[Any]]) -> Encoded:
+def encode_tables(request: Request, outer: str, tables: Sequence[Sequence[Any]], **fields: Any) -> Encoded:
     """Return the reply of `with_tables`, encoded at once."""
-    encode = codec.response_encoder(request.api_key, request.api_version)
     failed = [row[1] for table in tables for row in table[-1] if row[1]]
-    return Encoded(encode(request.correlation_id, **{outer: tables}), row_errors=Counter(failed) if failed else ())
+    reply = encode_reply(request, **{outer: tables}, **fields)
+    return reply._replace(row_errors=Counter(failed)) if failed else reply
 
 
 async def with_rows(broker: Broker, request: Request, array: str, rows: Iterable[Sequence[Any]]) -> Encoded:
@@ -149,16 +149,16 @@ async def with_rows(broker: Broker, request: Request, array: str, rows: Iterable
 
 
 async def with_tables(
-    broker: Broker, request: Request, outer: str, inner: str, tables: Sequence[Sequence[Any]]
+    broker: Broker, request: Request, outer: str, inner: str, tables: Sequence[Sequence[Any]], **fields: Any
 ) -> Encoded:
     """Return the reply with an array `outer` of structs whose last field is an array `inner`: [(..., [row])].
 
-    The second value of a row is its error.
+    The second value of a row is its error. `fields` are the other fields of the reply.
     """
     if len(tables) <= FEW_ROWS and sum([len(table[-1]) for table in tables]) <= FEW_ROWS:
-        return encode_tables(request, outer, tables)
+        return encode_tables(request, outer, tables, **fields)
     reply = ReplyBuilder(broker, request)
     written = reply.rows(outer)
     for *values, rows in tables:
         await written.add(*values, await reply.rows(outer, inner).extend(rows))
-    return reply.finish(**{outer: written})
+    return reply.finish(**{outer: written}, **fields)

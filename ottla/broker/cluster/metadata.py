@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from ottla.broker.cluster import reassignment
 from ottla.broker.cluster.adoption import Adoption
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.features import (
@@ -115,7 +116,7 @@ class Cluster:
             turns,
             node_id,
             new_topic_id,
-            lambda: self._directory_id,
+            lambda: self.directory_id,
             self._place,
         )
         self.reserve_producer_ids: Reserve = self.controller.reserve_producer_ids
@@ -178,7 +179,7 @@ class Cluster:
 
     def _begin(self) -> Steps[None]:
         """Write the first metadata of a directory, which is new or has partitions without metadata."""
-        directory_id = self._directory_id
+        directory_id = self.directory_id
         forced = {name: configs for name, (_, configs, _) in self._internal_topics.items()}
         adoption = Adoption(self._store, self._new_topic_id, self._settings_of, forced, self.node_id, directory_id)
         found = adoption.records()
@@ -197,12 +198,13 @@ class Cluster:
             yield from self.metadata_log.commit_together("Topics found in their directories", found)
 
     @property
-    def _directory_id(self) -> bytes:
+    def directory_id(self) -> bytes:
+        """The id of the log directory; empty if it has none."""
         return parse_uuid(self._store.properties.directory_id) if self._store.properties.directory_id else b""
 
     def _find_absent(self) -> None:
         """Find partitions of other brokers and other log directories. Creating them here would show them as empty."""
-        directory_id = self._directory_id
+        directory_id = self.directory_id
         here = set(self._store.partition_dirs())
         for topic in self.image.topics.values():
             for index, place in enumerate(topic.registrations):
@@ -230,6 +232,10 @@ class Cluster:
     def replica(self, topic: str, index: int) -> Partition | None:
         """Return the partition if this broker has a replica of it, else None."""
         return self.partition(topic, index)
+
+    def has_replica(self, topic: str, index: int) -> bool:
+        """Return whether this broker has a replica of the partition. Opens nothing."""
+        return self.has_partition(topic, index)
 
     def absence(self, topic: str, index: int) -> ErrorCode:
         """Return the error for a partition that `partition` does not return (`ReplicaManager.getPartitionOrError`)."""
@@ -388,10 +394,15 @@ class Cluster:
                 if (topic.name, index) in self._absent:
                     continue
                 own = tuple(replica for replica in place.replicas if replica in self.own_ids) or self._place(index, 1)
+                if reassignment.is_in_progress(place) and place.leader in own:
+                    settled = reassignment.settle(place, self.own_ids)  # it waited for a broker; all of them run now
+                    change = reassignment.change_of(place, settled, topic.topic_id, index)
+                    changes += [] if change is None else [change]
+                    place, own = settled, tuple(each for each in settled.replicas if each in self.own_ids)
                 if place.leader not in own:
                     # `PartitionChangeBuilder`: the leader is in sync; no other replica is known to be.
-                    change = PartitionChangeRecord(index, topic.topic_id, own, own[0])
-                    changes.append(change._replace(eligible_leader_replicas=(), last_known_elr=()))
+                    elected = PartitionChangeRecord(index, topic.topic_id, own, own[0])
+                    changes.append(elected._replace(eligible_leader_replicas=(), last_known_elr=()))
                     continue
                 joined = None if {*own} <= {*place.isr} else own
                 if not self._store.clean_start:

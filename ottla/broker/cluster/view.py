@@ -16,7 +16,7 @@ class View(Cluster):
 
     def replica(self, topic: str, index: int) -> Partition | None:
         """Return the partition if this broker has a replica of it, else None."""
-        return self._whole.partition(topic, index) if self._has_replica(topic, index) else None
+        return self._whole.partition(topic, index) if self.has_replica(topic, index) else None
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Return the partition, or None if the cluster has no such topic or index, or this broker does not lead it."""
@@ -24,16 +24,17 @@ class View(Cluster):
 
     def is_unopened(self, topic: str, index: int) -> bool:
         """Return whether this broker has a replica of the partition, and it is not open yet."""
-        return self._has_replica(topic, index) and self._whole.is_unopened(topic, index)
+        return self.has_replica(topic, index) and self._whole.is_unopened(topic, index)
 
     async def size_bytes(self, topic: str, index: int) -> int | None:
         """Return the size of the segments of a partition that this broker has a replica of, else None."""
-        return await self._whole.size_bytes(topic, index) if self._has_replica(topic, index) else None
+        return await self._whole.size_bytes(topic, index) if self.has_replica(topic, index) else None
 
     def _leads(self, topic: str, index: int) -> bool:
         return self.leader_of(topic, index)[0] == self.node_id
 
-    def _has_replica(self, topic: str, index: int) -> bool:
+    def has_replica(self, topic: str, index: int) -> bool:
+        """Return whether this broker has a replica of the partition. Opens nothing."""
         if not self.has_partition(topic, index):
             return False
         return self.node_id in self.image.topics[topic].registrations[index].replicas

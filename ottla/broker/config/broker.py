@@ -62,6 +62,9 @@ class Config(ServerConfig):
         at_most=32767,
     )
     num_partitions: int = int32(1, "Partitions of a topic that is created without a number of partitions.", at_least=1)
+    max_request_partition_size_limit: int = int32(
+        2000, "The most partitions of a reply to DescribeTopicPartitions.", at_least=1
+    )
     min_insync_replicas: int = int32(
         1,
         "The replicas in sync that acks=all needs; more than a partition has count as that number.",

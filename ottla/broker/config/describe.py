@@ -3,7 +3,7 @@
 Source: `DescribeConfigsResponse`, `KafkaConfig.loggableValue` and `Password.HIDDEN` of Kafka 4.3.1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
@@ -22,9 +22,26 @@ from ottla.broker.config.option import (
     value_text,
 )
 from ottla.broker.config.topic import TOPIC_OPTIONS
+from ottla.protocol.hashing import java_hash
 
 Synonym = tuple[str, str | None, int]
 """(name, value, source)."""
+
+_BUCKETS: Final = 64
+"""The size of Kafka's `HashMap` of the configs of a topic, which decides their order."""
+_NOT_ACTED_ON: Final = {
+    "preallocate": "log.preallocate",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""topic config -> broker option that Ottla does not have."""
+
+
+def _bucket(option: Option) -> int:
+    value = java_hash(option.key)
+    return (value ^ (value >> 16)) & (_BUCKETS - 1)
+
+
+_IN_KAFKAS_ORDER: Final = sorted(TOPIC_OPTIONS, key=_bucket)
 
 
 class ConfigEntry(NamedTuple):
@@ -39,16 +56,18 @@ class ConfigEntry(NamedTuple):
     meaning: str
     synonyms: tuple[Synonym, ...]
     sensitive: bool = False
+    default: str | None = None
+    """The value of a config without a source."""
 
     @property
     def value(self) -> str | None:
         """The value in force."""
-        return self.synonyms[0][1]
+        return self.synonyms[0][1] if self.synonyms else self.default
 
     @property
     def source(self) -> int:
         """The source of the value in force."""
-        return self.synonyms[0][2]
+        return self.synonyms[0][2] if self.synonyms else DEFAULT_CONFIG
 
 
 def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
@@ -94,17 +113,33 @@ def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
 
 
 def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the
-    default."""
+    """Return every topic config as DescribeConfigs shows it, in Kafka's order: the topic's own value, then the
+    broker's, then the default."""
     entries = []
-    for option in TOPIC_OPTIONS:
+    for option in _IN_KAFKAS_ORDER:
         synonyms: list[Synonym] = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
-        if option.broker:
-            synonyms += broker_synonyms(config, OPTION_OF_KEY[option.broker])
-        else:
-            synonyms.append((option.key, value_text(option.default), DEFAULT_CONFIG))
-        entries.append(ConfigEntry(option.key, option.kind, False, option.described, tuple(synonyms)))
+        synonyms += _synonyms_of_topic(config, option)
+        broker_option = OPTION_OF_KEY.get(option.broker)
+        value = option.default if broker_option is None else getattr(config, broker_option.attribute)
+        entries.append(
+            ConfigEntry(*(option.key, option.kind, False, option.described, tuple(synonyms)), default=value_text(value))
+        )
     return entries
+
+
+def _synonyms_of_topic(config: Config, option: Option) -> Sequence[Synonym]:
+    """Return the broker's sources of a topic config. The default of a time is one of hours: Kafka leaves it out unless
+    a time in milliseconds is set (`ConfigHelper.configSynonyms`)."""
+    broker_option = OPTION_OF_KEY.get(option.broker)
+    if broker_option is None:
+        name = _NOT_ACTED_ON.get(option.key)
+        return [] if name is None else [(name, value_text(option.default), DEFAULT_CONFIG)]
+    found = broker_synonyms(config, broker_option)
+    if not broker_option.also:
+        return found
+    *set_ones, _ = found
+    hours, hour_ms = [*broker_option.also.items()][-1]
+    return set_ones and [*set_ones, (hours, value_text(broker_option.default // hour_ms), DEFAULT_CONFIG)]
 
 
 def describe_group(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:

@@ -23,28 +23,30 @@ def _from_broker(key: str, meaning: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The configs of a topic. `LogConfig` has the values in force for one topic."""
+    """The configs of a topic, in Kafka's order. `LogConfig` has the values in force for one topic."""
 
     segment_bytes: int = _from_broker("log.segment.bytes", "The size at which a segment is closed.")
     segment_ms: int = _from_broker("log.roll.ms", "The age at which a segment is closed.")
+    segment_jitter_ms: int = _from_broker("log.roll.jitter.ms")
     segment_index_bytes: int = _from_broker("log.index.size.max.bytes")
-    index_interval_bytes: int = _from_broker("log.index.interval.bytes")
-    max_message_bytes: int = _from_broker("message.max.bytes")
-    message_timestamp_type: str = _from_broker("log.message.timestamp.type")
-    message_timestamp_before_max_ms: int = _from_broker("log.message.timestamp.before.max.ms")
-    message_timestamp_after_max_ms: int = _from_broker("log.message.timestamp.after.max.ms")
-    file_delete_delay_ms: int = _from_broker(
-        "log.segment.delete.delay.ms", "The time that files of deleted segments stay on disk."
-    )
-    cleanup_policy: str = _from_broker("log.cleanup.policy")
-    retention_ms: int = _from_broker("log.retention.ms")
+    flush_messages: int = _from_broker("log.flush.interval.messages", "The records after which the log is synced.")
+    flush_ms: int = int64(INT64_MAX, "The time after which the log is synced.", acted_on=False)
     retention_bytes: int = _from_broker(
         "log.retention.bytes", "The size of the log above which segments are deleted; -1 keeps them."
     )
+    retention_ms: int = _from_broker("log.retention.ms")
+    max_message_bytes: int = _from_broker("message.max.bytes")
+    index_interval_bytes: int = _from_broker("log.index.interval.bytes")
     delete_retention_ms: int = _from_broker("log.cleaner.delete.retention.ms")
-    min_cleanable_dirty_ratio: float = _from_broker("log.cleaner.min.cleanable.ratio")
     min_compaction_lag_ms: int = _from_broker("log.cleaner.min.compaction.lag.ms")
     max_compaction_lag_ms: int = _from_broker("log.cleaner.max.compaction.lag.ms")
+    file_delete_delay_ms: int = _from_broker(
+        "log.segment.delete.delay.ms", "The time that files of deleted segments stay on disk."
+    )
+    min_cleanable_dirty_ratio: float = _from_broker("log.cleaner.min.cleanable.ratio")
+    cleanup_policy: str = _from_broker("log.cleanup.policy")
+    unclean_leader_election_enable: bool = boolean(False, "Ottla has no elections.", acted_on=False)
+    min_insync_replicas: int = _from_broker("min.insync.replicas")
     compression_type: str = _from_broker("compression.type")
     compression_gzip_level: str = _from_broker("compression.gzip.level")
     compression_lz4_level: int = _from_broker("compression.lz4.level")
@@ -53,12 +55,10 @@ class TopicConfig:
         "The compression level of zstd. For batches of more than 2 MB it is lowered to a level that needs at most "
         "48 MiB of memory, such as 18 instead of 22.",
     )
-    flush_messages: int = _from_broker("log.flush.interval.messages", "The records after which the log is synced.")
-    flush_ms: int = int64(INT64_MAX, "The time after which the log is synced.", acted_on=False)
-    segment_jitter_ms: int = _from_broker("log.roll.jitter.ms")
     preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
-    min_insync_replicas: int = _from_broker("min.insync.replicas")
-    unclean_leader_election_enable: bool = boolean(False, "Ottla has no elections.", acted_on=False)
+    message_timestamp_type: str = _from_broker("log.message.timestamp.type")
+    message_timestamp_before_max_ms: int = _from_broker("log.message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = _from_broker("log.message.timestamp.after.max.ms")
     leader_replication_throttled_replicas: str = items("", "Ottla has no replication.", acted_on=False)
     follower_replication_throttled_replicas: str = items("", "Ottla has no replication.", acted_on=False)
 

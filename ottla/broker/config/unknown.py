@@ -39,7 +39,7 @@ initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis int
 internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
 leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
 log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
-max.request.partition.size.limit metadata.log.dir
+metadata.log.dir
 metadata.max.idle.interval.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 num.replica.alter.log.dirs.threads offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.compression.codec
 principal.builder.class producer.purgatory.purge.interval.requests queued.max.requests

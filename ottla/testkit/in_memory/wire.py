@@ -48,23 +48,29 @@ def request(api_key: int, version: int, **fields: Any) -> Request:
 
 
 def message(api_key: int, version: int, **fields: Any) -> Any:
-    """Build the message of a request from plain values; rows of structs are dicts."""
+    """Build the message of a request from plain values; structs are dicts."""
     return _build(codec.request_class(api_key), version, fields)
 
 
 def _build(data_class: Any, version: int, values: dict[str, Any]) -> Any:
-    for name, row_class in _struct_arrays(data_class).items():
-        rows = values.get(name)
-        if rows is not None:
-            values = {**values, name: [_build(row_class, version, row) for row in rows]}
+    for name, struct_class in _structs(data_class).items():
+        given = values.get(name)
+        if isinstance(given, dict):
+            values = {**values, name: _build(struct_class, version, given)}
+        elif given is not None:
+            values = {**values, name: [_build(struct_class, version, row) for row in given]}
     return data_class(version=version, **values)
 
 
 @cache
-def _struct_arrays(data_class: Any) -> Mapping[str, Any]:
-    """Return the class of the structs in each array of structs."""
+def _structs(data_class: Any) -> Mapping[str, Any]:
+    """Return the classes of the structs by field: one struct, or each of an array."""
     fields = data_class.fields.values()
-    return {field.name: field.data_class for field in fields if field.is_array() and field.is_struct_array()}
+    return {
+        field.name: field.data_class
+        for field in fields
+        if field.is_struct() or (field.is_array() and field.is_struct_array())
+    }
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""Three brokers of Ottla in memory, for scripts."""
+"""Three brokers of Ottla in memory, or one, for scripts."""
 
 from ottla.broker.api.context import NodeEndpoint
 from ottla.protocol.requests import codec
@@ -16,8 +16,8 @@ OPTIONS = {
 class ThreeInMemory:
     """Changes are in force when their call returns."""
 
-    def __init__(self):
-        self._broker = MemoryBroker(brokers=3, **OPTIONS)
+    def __init__(self, count=3):
+        self._broker = MemoryBroker(brokers=count, **OPTIONS)
         self.brokers = self._broker.assembly.broker.brokers
         for number, each in enumerate(self.brokers):
             each.endpoints = {"PLAINTEXT": NodeEndpoint(each.cluster.node_id, "127.0.0.1", FIRST_PORT + number)}

@@ -1,4 +1,7 @@
-"""Three brokers of Apache Kafka 4.3.1 and a controller, on 127.0.0.1. Leaders are moved by Kafka's own requests."""
+"""Three brokers of Apache Kafka 4.3.1 and a controller, or one that is both, on 127.0.0.1.
+
+Leaders are moved by Kafka's own requests.
+"""
 
 import time
 
@@ -8,7 +11,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.in_memory.wire import message
 from ottla.wire.connection import BlockingConnection
 from tests.conformance.several_brokers.steps import OFFSETS, STATES
-from tests.conformance.targets import ApacheKafkaFromFile, free_port, tool_output
+from tests.conformance.targets import ApacheKafka, ApacheKafkaFromFile, free_port, tool_output
 
 CLUSTER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 IDS, CONTROLLER = (1, 2, 3), 100
@@ -202,6 +205,22 @@ class Kafkas:
 
     def _metadata(self, node_id):
         return self.send(node_id, message(ApiKey.METADATA, 9, topics=None, allow_auto_topic_creation=False), 9)
+
+
+class OneKafka(Kafkas):
+    """A process that is a broker and the controller. Scripts do not stop it."""
+
+    def __init__(self, root):
+        node = ApacheKafka(root / "node-1", OPTIONS)
+        self._brokers, self._controller = {1: node}, node
+        self._ports = {1: int(node.bootstrap.rpartition(":")[2])}
+        self._connections, self.running = {}, set()
+
+    def __enter__(self):
+        self._controller.start()
+        self.running.add(1)
+        self.settle()
+        return self
 
 
 def _until(is_so, what):

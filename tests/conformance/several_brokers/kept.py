@@ -89,6 +89,7 @@ KEPT = {
         {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in (5, 8)}
         | {10: _change_fetch(2, [[0, 0, 1, False], [1, 1, 1, False]], 2)},
     ),
+    "ElectLeaders: unclean": Kept(_NO_ELR, {4: {"topics.0.partitions.0.isr_nodes": [2]}}),
     "both replicas stop, 1 must be in sync": Kept(_NO_ELR, dict.fromkeys((4, 6, 7), _BOTH_IN_SYNC)),
     "both replicas stop, 2 must be in sync": Kept(
         _ELIGIBLE,
@@ -121,6 +122,42 @@ KEPT = {
     ),
     "a classic group waits for too few in sync": Kept(_WAITS, {6: {"error_code": "REBALANCE_IN_PROGRESS"}}),
     "a transaction with too few in sync": Kept(_ACKS_1, {10: _change_fetch(2, [[0, 0, 1, False], [1, 0, 1, False]])}),
+}
+
+_OPERATIONS = 3_576
+"""All operations of a topic, as bits."""
+_LEDGER = {
+    "error_code": "NONE",
+    "name": "~ledger",
+    "topic_id": "$T0",
+    "is_internal": False,
+    "partitions": [
+        {
+            "error_code": "NONE",
+            "partition_index": index,
+            "leader_id": 1,
+            "leader_epoch": 0,
+            "replica_nodes": [1],
+            "isr_nodes": [1],
+            "offline_replicas": [],
+            "eligible_leader_replicas": [],
+            "last_known_elr": [],
+        }
+        for index in range(3)
+    ],
+    "topic_authorized_operations": _OPERATIONS,
+}
+KEPT_OF_ONE = {
+    "DescribeTopicPartitions": Kept(
+        "An empty name is an exception in Kafka, which fails all topics of the request.",
+        {
+            143: {
+                "topics.0.error_code": "INVALID_TOPIC_EXCEPTION",
+                "topics.0.topic_authorized_operations": _OPERATIONS,
+                "topics.1": _LEDGER,
+            }
+        },
+    )
 }
 
 

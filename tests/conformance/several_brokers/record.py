@@ -1,8 +1,9 @@
-"""Asks three Apache Kafkas and stores their answers.
+"""Asks three Apache Kafkas, or one, and stores their answers.
 
-    python -m tests.conformance.several_brokers.record [--new] [NAME ...]
+    python -m tests.conformance.several_brokers.record [--one] [--new] [NAME ...]
 
-With --new only the scripts are played whose answers are not stored; with names those. Needs Java and Maven.
+With --one the scripts for one broker are played. With --new only those are played whose answers are not stored; with
+names those. Needs Java and Maven.
 """
 
 import sys
@@ -10,26 +11,29 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.conformance.several_brokers.kafkas import Kafkas
-from tests.conformance.several_brokers.library import RECORDING, record, recording, scripts
-from tests.conformance.several_brokers.player import make_coordinators, play
+from tests.conformance.several_brokers.kafkas import Kafkas, OneKafka
+from tests.conformance.several_brokers.library import RECORDINGS, record, recording, scripts
+from tests.conformance.several_brokers.player import make_coordinators, play, play_alone
 
 
 def main(*arguments):
-    known = {**recording()} if RECORDING.exists() else {}
-    known = {name: row for name, row in known.items() if name in scripts()}
-    names, only_new = [each for each in arguments if each != "--new"], "--new" in arguments
+    names, brokers = [each for each in arguments if not each.startswith("--")], 1 if "--one" in arguments else 3
+    all_scripts = scripts(brokers)
+    known = {**recording(brokers)} if RECORDINGS[brokers].exists() else {}
+    known = {name: row for name, row in known.items() if name in all_scripts}
     wanted = [
         script
-        for name, script in scripts().items()
-        if (name in names or not names) and not (only_new and known.get(name, ("",))[0] == script.digest)
+        for name, script in all_scripts.items()
+        if (name in names or not names) and not ("--new" in arguments and known.get(name, ("",))[0] == script.digest)
     ]
-    with tempfile.TemporaryDirectory() as directory, Kafkas(Path(directory)) as kafkas:
-        make_coordinators(kafkas)
+    kind, ask = (OneKafka, play_alone) if brokers == 1 else (Kafkas, play)
+    with tempfile.TemporaryDirectory() as directory, kind(Path(directory)) as kafkas:
+        if brokers > 1:
+            make_coordinators(kafkas)
         for script in wanted:
             began, before = time.monotonic(), known.get(script.name)
-            known[script.name] = (script.digest, play(kafkas, script))
-            record({name: known[name] for name in scripts() if name in known})
+            known[script.name] = (script.digest, ask(kafkas, script))
+            record({name: known[name] for name in all_scripts if name in known}, brokers)
             changed = before is not None and before != known[script.name]
             print(f"{time.monotonic() - began:5.1f} s {script.name}{': other answers now' * changed}", flush=True)
 

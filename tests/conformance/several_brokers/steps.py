@@ -282,3 +282,61 @@ def set_config(topic, at=1, **configs):
     rows = [{"name": key.replace("_", "."), "value": str(value)} for key, value in configs.items()]
     resources = [{"resource_type": 2, "resource_name": topic, "configs": rows}]
     return ask(at, ApiKey.ALTER_CONFIGS, 1, resources=resources, validate_only=False)
+
+
+def elect(at, *places, version=2, kind=0):
+    """Elect leaders of (topic, partition, ...): the first replica (0) or any one that runs (1). Without places of all
+    partitions."""
+    rows = [{"topic": topic, "partitions": [*indexes]} for topic, *indexes in places] or None
+    fields = {"election_type": kind} if version else {}
+    return ask(at, ApiKey.ELECT_LEADERS, version, topic_partitions=rows, timeout_ms=10_000, **fields)
+
+
+def reassign(at, *places, version=1, may_change_factor=True):
+    """Give each (topic, partition, replicas) these replicas; None cancels a change."""
+    by_topic = {}
+    for topic, index, replicas in places:
+        by_topic.setdefault(topic, []).append({"partition_index": index, "replicas": replicas})
+    topics = [{"name": topic, "partitions": rows} for topic, rows in by_topic.items()]
+    fields = {"allow_replication_factor_change": may_change_factor} if version else {}
+    return ask(at, ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, topics=topics, timeout_ms=10_000, **fields)
+
+
+def list_reassignments(at, *places):
+    """List the changes of replicas in progress of (topic, partition, ...), without places all."""
+    rows = [{"name": topic, "partition_indexes": [*indexes]} for topic, *indexes in places] or None
+    return ask(at, ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=rows, timeout_ms=10_000)
+
+
+def describe_partitions(at, *topics, limit=2_000, cursor=None):
+    """Describe a page of these topics, without any of all. `cursor` is (topic, partition)."""
+    names = [{"name": topic} for topic in topics]
+    cursor = cursor and {"topic_name": cursor[0], "partition_index": cursor[1]}
+    return ask(at, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=names, response_partition_limit=limit, cursor=cursor)
+
+
+def list_configs(at, *kinds, version=1):
+    """List the resources of these types that have configs."""
+    fields = {"resource_types": [*kinds]} if version else {}
+    return ask(at, ApiKey.LIST_CONFIG_RESOURCES, version, **fields)
+
+
+def describe_quorum(at, *places, version=2):
+    """Describe the quorum of (topic, partition, ...)."""
+    topics = [
+        {"topic_name": topic, "partitions": [{"partition_index": index} for index in indexes]}
+        for topic, *indexes in places
+    ]
+    return ask(at, ApiKey.DESCRIBE_QUORUM, version, topics=topics)
+
+
+def describe_log_dirs(at, *places, version=5):
+    """Describe the log directory with (topic, partition, ...). Its path is "$L0" from then on."""
+    topics = [{"topic": topic, "partitions": [*indexes]} for topic, *indexes in places]
+    return ask(at, ApiKey.DESCRIBE_LOG_DIRS, version, topics=topics)
+
+
+def move_to_dir(at, path, *places, version=2):
+    """Move replicas of (topic, partition, ...) to another log directory."""
+    topics = [{"name": topic, "partitions": [*indexes]} for topic, *indexes in places]
+    return ask(at, ApiKey.ALTER_REPLICA_LOG_DIRS, version, dirs=[{"path": path, "topics": topics}])

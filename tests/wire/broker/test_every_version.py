@@ -214,6 +214,32 @@ def ask_partitions(key, request, version, topic, group, row):
     return None
 
 
+def ask_replicas(key, request, version, topic, group, row):
+    match ApiKey(key):
+        case ApiKey.ELECT_LEADERS:
+            named = request.TopicPartitions(topic=topic, partitions=[0])
+            return request(election_type=0, topic_partitions=[named], timeout_ms=1000)
+        case ApiKey.ALTER_PARTITION_REASSIGNMENTS:
+            partition = request.ReassignableTopic.ReassignablePartition(replicas=[1], **row)
+            topics = [request.ReassignableTopic(name=topic, partitions=[partition])]
+            return request(timeout_ms=1000, topics=topics)
+        case ApiKey.LIST_PARTITION_REASSIGNMENTS:
+            return request(timeout_ms=1000, topics=None)
+        case ApiKey.ALTER_REPLICA_LOG_DIRS:
+            of_dir = request.AlterReplicaLogDir
+            topics = [of_dir.AlterReplicaLogDirTopic(name=topic, partitions=[0])]
+            return request(dirs=[of_dir(path="/none", topics=topics)])
+        case ApiKey.DESCRIBE_QUORUM:
+            partitions = [request.TopicData.PartitionData(**row)]
+            return request(topics=[request.TopicData(topic_name="__cluster_metadata", partitions=partitions)])
+        case ApiKey.DESCRIBE_TOPIC_PARTITIONS:
+            cursor = request.Cursor(topic_name=topic, **row)
+            return request(topics=[request.TopicRequest(name=topic)], response_partition_limit=1, cursor=cursor)
+        case ApiKey.LIST_CONFIG_RESOURCES:
+            return request(resource_types=[])
+    return None
+
+
 def ask_security(key, request, version, topic, group, row):
     match ApiKey(key):
         case ApiKey.SASL_HANDSHAKE:
@@ -235,7 +261,16 @@ def ask_security(key, request, version, topic, group, row):
 def ask(key, version, topic):
     """Send a plain request of the API."""
     request = codec.request_class(key)
-    for of_kind in (ask_data, ask_offsets, ask_group, ask_transaction, ask_admin, ask_partitions, ask_security):
+    for of_kind in (
+        ask_data,
+        ask_offsets,
+        ask_group,
+        ask_transaction,
+        ask_admin,
+        ask_partitions,
+        ask_replicas,
+        ask_security,
+    ):
         asked = of_kind(key, request, version, topic, f"group-{key}-{version}", {"partition_index": 0})
         if asked is not None:
             return asked

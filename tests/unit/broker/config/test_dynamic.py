@@ -63,7 +63,10 @@ def test_every_level_is_described_the_one_in_force_first():
     assert (shown["num.io.threads"].value, shown["num.io.threads"].source) == ("4", 2)
     assert shown["node.id"].read_only and shown["listeners"].read_only
     topic = {entry.name: entry for entry in describe_topic(config, {"retention.ms": "3"})}
-    assert topic["retention.ms"].synonyms == (("retention.ms", "3", 1), *found.synonyms)
+    in_hours = ("log.retention.hours", "168", 5)
+    assert topic["retention.ms"].synonyms == (("retention.ms", "3", 1), *found.synonyms[:-1], in_hours)
+    assert (topic["segment.ms"].value, topic["segment.ms"].source, topic["segment.ms"].synonyms) == (default, 5, ())
+    assert topic["preallocate"].synonyms == (("log.preallocate", "false", 5),)
     assert (topic["max.message.bytes"].value, topic["max.message.bytes"].source) == ("70", 3)
     assert [(one.name, one.value, one.source) for one in describe_cluster(config)] == [
         ("log.retention.ms", "6000", 3),

@@ -1,0 +1,81 @@
+"""AlterPartitionReassignments 0-1: change the replicas of partitions, or cancel a change in progress. free
+
+Version notes: 1 can refuse another number of replicas. A new replica is in sync at once if its broker runs, because the
+brokers of the process share one log; otherwise the change is complete when the broker starts. A partition that is named
+twice is answered once, and its last target counts. The change is durable before the reply.
+
+Source: `ReplicationControlManager.alterPartitionReassignments` of Kafka 4.3.1.
+"""
+
+from typing import Final
+
+from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
+from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.create_topics import replicas_problem
+from ottla.broker.api.partition_rows import MOST_CHANGED, TOO_MANY, merge_partitions, tabulate
+from ottla.broker.api.reply import with_tables
+from ottla.broker.cluster.leadership import Leadership
+from ottla.broker.costs import LOOKUP_US, ROW_US
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ApiError, ErrorCode
+from ottla.protocol.values import TopicPartition
+
+Targets = dict[TopicPartition, list[int] | None]
+"""partition -> new replicas; None cancels a change in progress."""
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Change the replicas of each partition."""
+    targets: Targets = {}
+    for topic in request.body.topics:
+        for row in topic.partitions:
+            targets[topic.name, row.partition_index] = row.replicas
+            await broker.turns.spend(ROW_US + len(row.replicas or ()) * LOOKUP_US)
+    may_change = request.api_version == 0 or bool(request.body.allow_replication_factor_change)
+    refused = None
+    if not broker.may(request, ALTER_CLUSTER):
+        refused = ApiError(ALTER_CLUSTER.error, MESSAGES[ALTER_CLUSTER.error])
+    elif len(targets) > MOST_CHANGED:
+        refused = TOO_MANY
+    outcomes = {} if refused else await _reassign(broker, targets, may_change_factor=may_change)
+    named = await merge_partitions(
+        broker.turns,
+        ((topic.name, [row.partition_index for row in topic.partitions]) for topic in request.body.topics),
+    )
+    tables = await tabulate(broker.turns, named, lambda key: refused or outcomes.get(key) or _absence(broker, *key))
+    error, message = refused or ApiError(message=None if request.body.topics else "")
+    return await with_tables(
+        *(broker, request, "responses", "partitions", tables),
+        allow_replication_factor_change=may_change or refused is not None or not tables,
+        error_code=error,
+        error_message=message,
+    )
+
+
+async def _reassign(broker: Broker, targets: Targets, *, may_change_factor: bool) -> dict[TopicPartition, ApiError]:
+    """Reassign the partitions that exist and whose targets are valid. Return the outcomes."""
+    cluster, valid = broker.cluster, Targets()
+    outcomes: dict[TopicPartition, ApiError] = {}
+    for key, target in targets.items():
+        await broker.turns.spend(ROW_US + len(target or ()) * LOOKUP_US)
+        if not cluster.has_partition(*key):
+            continue
+        problem = "" if target is None else replicas_problem(cluster.own_ids, target)
+        if problem:
+            outcomes[key] = ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        else:
+            valid[key] = target
+    try:
+        outcomes |= await Leadership(cluster).reassign(valid, may_change_factor=may_change_factor)
+    except OSError as failure:
+        outcomes |= dict.fromkeys(valid, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+    return outcomes
+
+
+def _absence(broker: Broker, topic: str, index: int) -> ApiError:
+    known = topic in broker.cluster.topics
+    absent = f"partition {topic}:{index}" if known else f"a topic named {topic}"
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find {absent}.")
+
+
+API: Final = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, handle, (ALTER_CLUSTER,))
