@@ -123,12 +123,12 @@ def _raise(address: ZooKeeperAddress, text: str, out: Output) -> None:
     first = int(text)
     nodes = _Nodes(address)
     data = encode_block(Block(NO_BROKER, max(0, first - PRODUCER_ID_BLOCK), first - 1))
-    answer = Answer(Outcome.OTHER_VERSION)
-    while answer.outcome is not Outcome.OK:
+    is_written = False
+    while not is_written:
         block, version = _read(address, nodes, repairs=True)
         if block is not None and block.last + 1 >= first:
             fail(NO_BLOCK, f"ZooKeeper {address}: the next id is {block.last + 1} already, and never lowered")
-        answer = _write(nodes, address.path, data, version)
+        is_written = _write(nodes, address.path, data, version).outcome is Outcome.OK
     out.line("summary", f"The next broker gets producer ids from {first} on.")
     out.close()
 

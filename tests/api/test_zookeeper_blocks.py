@@ -183,7 +183,7 @@ def test_a_node_without_rights_is_named_once_with_the_remedy(model, caplog):
 def test_ids_never_go_beyond_int64(model, caplog):
     model.put(NODE, encode_block(Block(1, 0, LAST_ID - 999)))
     assert init(MemoryBroker(zookeeper=model)) == LOADING
-    assert f"{NODE} of zk:2181 ends at producer id {LAST_ID - 999}, and int64 has no block after it" in caplog.text
+    assert f"{NODE} of zk:2181: it ends at producer id {LAST_ID - 999}, and int64 has no block after it" in caplog.text
 
 
 def test_the_log_shows_the_node_after_each_connection(model, caplog):

@@ -61,7 +61,6 @@ class ZooKeeperBlocks:
         self._clock = clock
         self._size = size
         self._waiting: deque[_Request] = deque()
-        self._attempt = 0
         self._deadline: Deadline | None = None
         self._backoff_ms = FIRST_BACKOFF_MS
         self._not_before_ms = 0.0
@@ -93,16 +92,13 @@ class ZooKeeperBlocks:
 
     def _expect(self, on_answer: OnAnswer) -> OnAnswer:
         """Return a callback that ignores an answer after its time, when another attempt may be under way."""
-        self._attempt += 1
-        attempt = self._attempt
 
         def give_up() -> None:
-            self._attempt += 1
             self._deadline = None
             self._fail_for(NO_ANSWER)
 
         def receive(answer: Answer) -> None:
-            if attempt == self._attempt:
+            if deadline is self._deadline:
                 deadline.cancel()
                 self._deadline = None
                 on_answer(answer)
@@ -116,25 +112,29 @@ class ZooKeeperBlocks:
             return
         known = self._controller.next_producer_id
         try:
-            last = parse_block(answer.data)
+            block = self._block_after(parse_block(answer.data), known)
         except BadBlock as error:
-            self._fail(f"{self._address.node}: {error}. {self._how_to_raise(known)}")
-            return
-        first = known if last is None else last.last + 1
-        if first < known:
             self._fail(
-                f"{self._address.node} ends at producer id {first - 1}, but the metadata log knows ids up to "
-                f"{known - 1}: it was wiped or restored. {self._how_to_raise(known)}"
-            )
-        elif first > LAST_ID - self._size:
-            self._fail(
-                f"{self._address.node} ends at producer id {first - 1}, and int64 has no block after it. If no "
-                f"broker has used such ids, delete the node. {self._how_to_raise(known)}"
+                f"{self._address.node}: {error}. "
+                f"Raise it above all ids in use, at least: ottla ids raise {self._address} {max(known, 1)}"
             )
         else:
-            self._write_block(
-                range(first, first + self._size), None if answer.outcome is Outcome.NO_NODE else answer.version
+            self._write_block(block, None if answer.outcome is Outcome.NO_NODE else answer.version)
+
+    def _block_after(self, last: Block | None, known: int) -> range:
+        """Return the block after the node's. BadBlock if there is none, or if the log knows more ids than the node."""
+        first = known if last is None else last.last + 1
+        if first < known:
+            raise BadBlock(
+                f"it ends at producer id {first - 1}, but the metadata log knows ids up to {known - 1}: "
+                "it was wiped or restored"
             )
+        if first > LAST_ID - self._size:
+            raise BadBlock(
+                f"it ends at producer id {first - 1}, and int64 has no block after it. "
+                "If no broker has used such ids, delete the node"
+            )
+        return range(first, first + self._size)
 
     def _write_block(self, block: range, version: int | None) -> None:
         """Replace the node if it has this version, or create it if there was none."""
@@ -178,9 +178,6 @@ class ZooKeeperBlocks:
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             request.durable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
-    def _how_to_raise(self, known: int) -> str:
-        return f"Raise it above all ids in use, at least: ottla ids raise {self._address} {max(known, 1)}"
 
     # --- the report of the start ----------------------------------------------------------------------------------
 
