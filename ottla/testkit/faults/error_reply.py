@@ -39,6 +39,9 @@ _SOURCES_OF_API: Final[dict[tuple[int, str], tuple[str, ...]]] = {
     (_K.DELETE_ACLS, "filter_results"): ("filters",),
     (_K.CREATE_PARTITIONS, "results"): ("topics",),
     (_K.DELETE_GROUPS, "results"): ("groups_names",),
+    (_K.ALTER_REPLICA_LOG_DIRS, "results"): ("dirs.topics",),
+    (_K.ELECT_LEADERS, "replica_election_results"): ("topic_partitions",),
+    (_K.ELECT_LEADERS, "partition_result"): ("partitions",),
     (_K.CONSUMER_GROUP_DESCRIBE, "groups"): ("group_ids",),
     (_K.DESCRIBE_USER_SCRAM_CREDENTIALS, "results"): ("users",),
     (_K.ALTER_USER_SCRAM_CREDENTIALS, "results"): ("deletions", "upsertions"),
@@ -47,13 +50,19 @@ _PLAIN: Final = {
     "coordinators": "key",
     "groups": "group_id",
     "partitions": "partition_index",
+    "partition_result": "partition_id",
     "results_by_partition": "partition_index",
     "results": "group_id",
     "transaction_states": "transactional_id",
     "responses": "name",
 }
 """For a mirrored array of plain values: the field of the response row that gets the value."""
-_SAME: Final = {"partition_index": ("partition_index", "partition", "index"), "index": ("index",), "user": ("name",)}
+_SAME: Final = {
+    "partition_index": ("partition_index", "partition", "index"),
+    "index": ("index",),
+    "topic_name": ("topic_name", "name"),
+    "user": ("name",),
+}
 """Response fields that requests have under other names."""
 _NOTHING: Final = frozenset(
     {
@@ -96,13 +105,20 @@ def _rows(name: str, field: Any, api_key: int, version: int, request: Any, error
         return
     sources = _SOURCES_OF_API.get((api_key, name), _SOURCES.get(name, (name,)))
     for source in sources:
-        for row in getattr(request, source, None) or ():
+        for row in _rows_at(request, source):
             if hasattr(type(row), "fields"):
                 yield _made(field.data_class, api_key, version, row, error)
             elif name in _PLAIN:
                 made = _made(field.data_class, api_key, version, None, error)
                 setattr(made, _PLAIN[name], row)
                 yield made
+
+
+def _rows_at(request: Any, source: str) -> Iterator[Any]:
+    """Yield the rows of an array of the request, or for `outer.inner` those of an array in each of its rows."""
+    outer, _, inner = source.partition(".")
+    for row in getattr(request, outer, None) or ():
+        yield from _rows_at(row, inner) if inner else (row,)
 
 
 def _has_error(field: Any) -> bool:
