@@ -1,5 +1,7 @@
 """Requests of many rows: they are served over several turns, and the response is the same as that of few rows."""
 
+from uuid import UUID
+
 import pytest
 
 from lab.furnish import furnish
@@ -39,6 +41,9 @@ def requests(count):
     yield K.OFFSET_COMMIT, 8, offsets(count, group_id="g", generation_id_or_member_epoch=-1, member_id="")
     yield K.TXN_OFFSET_COMMIT, 2, offsets(count, group_id="g", **OF_PRODUCER)
     yield K.TXN_OFFSET_COMMIT, 5, offsets(count, **IN_GROUP, **OF_PRODUCER)
+    (row,) = offsets(1)["topics"][1]["partitions"]
+    by_id = [{"topic_id": UUID(int=number + 1), "partitions": [row]} for number in range(count)]
+    yield K.TXN_OFFSET_COMMIT, 6, {**IN_GROUP, **OF_PRODUCER, "topics": by_id}
     of_clients = {f"v3_and_below_{name}": value for name, value in OF_PRODUCER.items()}
     yield K.ADD_PARTITIONS_TO_TXN, 3, {**of_clients, "v3_and_below_topics": partitions(count)}
     transactions = [{**OF_PRODUCER, "verify_only": verify, "topics": partitions(count)} for verify in (True, False)]
