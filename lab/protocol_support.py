@@ -39,9 +39,9 @@ Ottla answers as 4.3.1, and in these versions, which only 4.4.0 has, as 4.4.0:
 
 | API | version | new |
 |---|---|---|
-| ApiVersions | 5 | the client names the cluster and the node that it means; others answer REBOOTSTRAP_REQUIRED (KIP-1242) |
+| ApiVersions | 5 | the cluster and node that the client means; others answer REBOOTSTRAP_REQUIRED (KIP-1242) |
 | DeleteGroups | 3 | a message for each group; always null in Ottla |
-| TxnOffsetCommit | 6 | topic ids in place of names, stored with the offsets; GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH, UNKNOWN_TOPIC_ID (KIP-1319) |
+| TxnOffsetCommit | 6 | topic ids in place of names, and GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH (KIP-1319) |
 
 4.4.0 also has StreamsGroupHeartbeat 1, StreamsGroupDescribe 1, StreamsGroupTopologyDescriptionUpdate and
 UnregisterController, which Ottla does not serve. In versions that both have, 4.4.0 differs from 4.3.1 in this, as the

@@ -41,9 +41,6 @@ def requests(count):
     yield K.OFFSET_COMMIT, 8, offsets(count, group_id="g", generation_id_or_member_epoch=-1, member_id="")
     yield K.TXN_OFFSET_COMMIT, 2, offsets(count, group_id="g", **OF_PRODUCER)
     yield K.TXN_OFFSET_COMMIT, 5, offsets(count, **IN_GROUP, **OF_PRODUCER)
-    (row,) = offsets(1)["topics"][1]["partitions"]
-    by_id = [{"topic_id": UUID(int=number + 1), "partitions": [row]} for number in range(count)]
-    yield K.TXN_OFFSET_COMMIT, 6, {**IN_GROUP, **OF_PRODUCER, "topics": by_id}
     of_clients = {f"v3_and_below_{name}": value for name, value in OF_PRODUCER.items()}
     yield K.ADD_PARTITIONS_TO_TXN, 3, {**of_clients, "v3_and_below_topics": partitions(count)}
     transactions = [{**OF_PRODUCER, "verify_only": verify, "topics": partitions(count)} for verify in (True, False)]
@@ -55,6 +52,9 @@ def requests(count):
     yield K.LEAVE_GROUP, 5, {"group_id": "group-00000", "members": members}
     given = [{"member_id": f"m-{number}", "assignment": b"a"} for number in range(count)]
     yield K.SYNC_GROUP, 4, {**IN_GROUP, "group_instance_id": None, "assignments": given}
+    (row,) = offsets(1)["topics"][1]["partitions"]
+    by_id = [{"topic_id": UUID(int=number), "partitions": [row]} for number in range(1, count // 2 + 2)]
+    yield K.TXN_OFFSET_COMMIT, 6, {**IN_GROUP, **OF_PRODUCER, "topics": by_id}
 
 
 SMALL = SIZE._replace(topics=2, partitions=2, groups=1, ids=1, offsets=1, logs=1, records=1)
