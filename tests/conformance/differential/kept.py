@@ -141,9 +141,6 @@ KEPT_AT: dict[int, dict[str, Kept]] = {
     },
 }
 
-CHANGED_IN_4_4_0: dict[str, Kept] = {}
-"""What Kafka 4.4.0 answers in another way than 4.3.1: nothing."""
-
 
 def kept_at(level):
     """The differences at a `transaction.version`; none in another setting."""
