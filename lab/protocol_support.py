@@ -34,6 +34,30 @@ not send them.
 """
 
 
+_RELEASES: Final = """
+## Kafka 4.3.1 and 4.4.0
+
+Ottla answers as 4.3.1, and in these versions, which only 4.4.0 has, as 4.4.0:
+
+| API | version | new |
+|---|---|---|
+| ApiVersions | 5 | the cluster and node that the client means; others answer REBOOTSTRAP_REQUIRED (KIP-1242) |
+| DeleteGroups | 3 | a message for each group; always null in Ottla |
+| TxnOffsetCommit | 6 | topic ids in place of names, and GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH (KIP-1319) |
+
+4.4.0 also has StreamsGroupHeartbeat 1, StreamsGroupDescribe 1, StreamsGroupTopologyDescriptionUpdate and
+UnregisterController, which Ottla does not serve. In versions that both have, 4.4.0 differs from 4.3.1 in this, as the
+scripts of `tests/conformance` show:
+
+- A member of the consumer protocol that names another assignor than before, or names one when it joins, begins a group
+  epoch.
+- When the last member of a consumer group leaves, the epoch of its target assignment becomes that of the group.
+- A classic member whose subscription cannot be read is refused by a group of the consumer protocol with
+  INCONSISTENT_GROUP_PROTOCOL, not with UNKNOWN_SERVER_ERROR.
+- TxnOffsetCommit stores the id of the topic in every version.
+- The message of a group's config out of its range names the range.
+"""
+
 _RIGHTS: Final = """
 ## What each API asks an authorizer
 
@@ -72,7 +96,7 @@ def render() -> str:
         known = "{}-{}".format(*codec.schema_versions(key))
         rows.append(f"| {api.title} | {key} | {api.min_version}-{api.max_version} | {advertised_range} | {known} |\n")
     rights = [f"| {api.title} | {_rights(api.needs)} |\n" for _, api in sorted(TABLE.items())]
-    return _HEAD + "".join(rows) + _TAIL + _RIGHTS + "".join(rights)
+    return _HEAD + "".join(rows) + _TAIL + _RELEASES + _RIGHTS + "".join(rights)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,9 @@ def requests(count):
     yield K.LEAVE_GROUP, 5, {"group_id": "group-00000", "members": members}
     given = [{"member_id": f"m-{number}", "assignment": b"a"} for number in range(count)]
     yield K.SYNC_GROUP, 4, {**IN_GROUP, "group_instance_id": None, "assignments": given}
+    (row,) = offsets(1)["topics"][1]["partitions"]
+    by_id = [{"topic_id": UUID(int=number), "partitions": [row]} for number in range(1, count // 2 + 2)]
+    yield K.TXN_OFFSET_COMMIT, 6, {**IN_GROUP, **OF_PRODUCER, "topics": by_id}
 
 
 SMALL = SIZE._replace(topics=2, partitions=2, groups=1, ids=1, offsets=1, logs=1, records=1)

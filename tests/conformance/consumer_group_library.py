@@ -65,6 +65,30 @@ KEPT = {
     "fetches_from_groups_without_members": {16: ["fetch v9 as None 2", _NO_MEMBER, []]},
 }
 
+CHANGED_IN_4_4_0 = {
+    "A member that names another assignor than before, or names one when it joins, begins a group epoch.": (
+        "a_member_changes_its_expression a_member_changes_what_it_says_of_itself an_expression_matches_nothing "
+        "a_static_consumer_takes_the_place_of_a_classic_member an_expression_matches_whole_names "
+        "a_static_member_changes_its_protocol_and_back_without_an_epoch a_static_member_returns_with_its_expression "
+        "expressions_that_are_invalid members_share_an_expression subscribe_with_a_regular_expression "
+        "topics_that_match_come_and_go"
+    ),
+    "When the last member leaves, the epoch of the target assignment becomes that of the group, without a time.": (
+        "a_member_gives_its_instance_id_later a_static_member_returns_with_another_subscription "
+        "an_administrator_removes_everybody an_administrator_removes_static_members "
+        "classic_clients_commit_to_a_group_that_was_of_consumers classic_clients_of_an_empty_group "
+        "commits_to_a_group_without_members delete_groups_and_offsets epochs_of_a_member groups_that_do_not_migrate "
+        "groups_that_only_upgrade looks_at_a_group range_with_one_two_and_three_members "
+        "upgrades_with_subscriptions_that_work walk_8"
+    ),
+    "A classic member whose subscription cannot be read is refused with INCONSISTENT_GROUP_PROTOCOL.": (
+        "classic_clients_of_a_group_with_members classic_members_join_a_group_of_consumers"
+    ),
+    "A commit in a transaction stores the id of the topic in every version.": "commits_store_the_id_of_the_topic",
+    "The message of a config out of its range names the range.": "configs_of_a_group_have_bounds",
+}
+"""The reasons why Kafka 4.4.0 answers scripts in another way than 4.3.1, with these scripts."""
+
 
 def overrides_of(name):
     """The options of the broker that plays a script."""

@@ -1,14 +1,14 @@
-"""Consumer groups, answer by answer: the same raw requests to Ottla and to Apache Kafka 4.3.1.
+"""Consumer groups, answer by answer: the same raw requests to Ottla and to Apache Kafka 4.3.1 and 4.4.0.
 
-Kafka's answers are recorded (consumer_group_library.py), so that Ottla is held against them without Java. When asked
-for, Kafka is asked again, and must answer as recorded.
+The answers of 4.3.1 are recorded (consumer_group_library.py), so that Ottla is held against them without Java. When
+asked for, Kafka is asked again, and must answer as recorded; 4.4.0 too, but for the scripts that it changed.
 """
 
 import pytest
-from consumer_group_library import KEPT, SCRIPTS, overrides_of, play_all, recording
-from targets import ApacheKafka, Ottla
+from consumer_group_library import CHANGED_IN_4_4_0, KEPT, SCRIPTS, overrides_of, play_all, recording
+from targets import ApacheKafka, ApacheKafkaNext, Ottla
 
-BROKERS = {"ottla": Ottla, "apache": ApacheKafka}
+BROKERS = {"ottla": Ottla, "apache": ApacheKafka, "apache 4.4.0": ApacheKafkaNext}
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +55,11 @@ def test_consumer_groups_are_answered_as_recorded_of_kafka(get_answers, target, 
 
 def test_every_script_of_consumer_groups_is_recorded():
     assert recording().keys() == SCRIPTS.keys()
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_kafka_4_4_0_answers_as_recorded_but_for_what_it_changed(get_answers, name):
+    changed = {each for names in CHANGED_IN_4_4_0.values() for each in names.split()}
+    assert (get_answers("apache 4.4.0", name) != recording()[name]) is (name in changed)

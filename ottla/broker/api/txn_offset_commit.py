@@ -77,7 +77,7 @@ async def _names_partitions(broker: Broker, request: Request) -> bool:
     for topic in request.body.topics:
         image, _ = find_topic(broker, request, topic, request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
         if image is None:
-            await turns.yield_if_due()
+            await turns.spend(LOOKUP_US)
             continue
         for row in topic.partitions:
             if 0 <= row.partition_index < image.partition_count:

@@ -18,7 +18,6 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.*;
-import org.apache.kafka.common.utils.AppInfoParser;
 
 public class JavaDriver {
   static final ObjectMapper JSON = new ObjectMapper();
@@ -26,6 +25,16 @@ public class JavaDriver {
   static final Map<String, Object> OPTIONS = new HashMap<>();
   String bootstrap;
   Admin admin;
+
+  /** Kafka's class for this has another package in 4.4. */
+  static String version() throws java.io.IOException {
+    Properties found = new Properties();
+    try (var file = KafkaProducer.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+      found.load(file);
+    }
+    return found.getProperty("version");
+  }
+
   final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
   final Map<String, Member> members = new HashMap<>();
   final Map<String, Copier> copiers = new HashMap<>();
@@ -82,7 +91,7 @@ public class JavaDriver {
 
   Object serve(String op, JsonNode args) throws Exception {
     switch (op) {
-      case "hello": return Map.of("client", "java", "version", AppInfoParser.getVersion(), "missing", Map.of());
+      case "hello": return Map.of("client", "java", "version", version(), "missing", Map.of());
       case "connect": connect(args); return null;
       case "release": return release();
       case "create_topics": createTopics(args.get("topics")); return null;
