@@ -81,7 +81,7 @@ async def check_request(broker: Broker, request: Request, session: FetchSession 
     by_id = version >= FIRST_VERSION_WITH_IDS
     done = 0
     for topic in request.body.topics:
-        key, name = _resolve(broker, topic, by_id)
+        key, name = _resolve(broker, topic, by_id) if by_id else (topic.topic, topic.topic)  # no call: the usual case
         refusal = _refuse(broker, request, name) if name is None or broker.authorizer is not None else NO_ERROR
         for row in topic.partitions:
             turns.charged_us += ROW_US
@@ -90,7 +90,7 @@ async def check_request(broker: Broker, request: Request, session: FetchSession 
                 await turns.yield_if_due()
             if session is not None:
                 session.put(key, name, row)
-            if refusal:
+            if refusal or name is None:
                 not_read[key, row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, refusal)
                 continue
             if broker.cluster.is_unopened(name, row.partition):
@@ -115,10 +115,10 @@ async def check_session(broker: Broker, request: Request, session: FetchSession)
         if name not in refusals:
             is_known = name is not None and broker.authorizer is None
             refusals[name] = NO_ERROR if is_known else _refuse(broker, request, name)
-        if refusal := refusals[name]:
+        refusal = refusals[name]
+        if refusal or name is None:
             not_read[place] = FetchPartitionStatus(row.fetch_offset, 0, None, refusal)
             continue
-        assert name is not None  # it would be refused
         if broker.cluster.is_unopened(name, index):
             await broker.cluster.get_or_open(name, index)
         found = _status_of(broker, version, key, name, row)

@@ -114,6 +114,7 @@ def test_partitions_and_names_take_memory():
     assert sessions.add(new_session(6), 0)
     assert sessions.add(new_session(5), 0) == NO_SESSION
     assert sessions.add(new_session(4), 0) and sessions.held_bytes == 10 * ROW_BYTES
+    assert sessions.add(new_session(11), OLD_MS) == NO_SESSION and len(sessions) == 2
 
 
 def test_a_session_that_outgrows_the_memory_ends():
