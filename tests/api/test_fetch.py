@@ -155,7 +155,9 @@ def test_read_committed_ends_at_open_transactions_and_lists_aborted_ones(commit)
 
 
 @pytest.mark.parametrize("version", [7, VERSION])
-@pytest.mark.parametrize(("session", "known"), [((0, -1), True), ((0, 0), True), ((0, 1), False), ((5, 0), False)])
+@pytest.mark.parametrize(
+    ("session", "known"), [((0, -1), True), ((-1, -1), True), ((5, 0), True), ((0, 1), False), ((5, 1), False)]
+)
 def test_fetch_opens_no_session_and_refuses_an_unknown_one(version, session, known):
     ledger = Ledger()
     ledger.append()

@@ -302,7 +302,7 @@ def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(context):
     eventually_equal(lambda: context.client.values([topic]), ["paid once"])
 
 
-def _send_committed_and_aborted(context, topic, codec, values):
+def _send_in_transactions(context, topic, codec, values):
     """Send the values in three transactions, or in none if the library has none. Return the committed ones."""
     if "transactions" in context.client.missing:
         with context.producer(compression=codec) as producer:
@@ -321,7 +321,7 @@ def _codec_step(codec):
         topic = context.topics("ledger")
         dice = random.Random(codec)
         values = [f"{n} {dice.randbytes(dice.randrange(40)).hex()} {'x' * dice.randrange(900)}" for n in range(120)]
-        committed = _send_committed_and_aborted(context, topic, codec, values)
+        committed = _send_in_transactions(context, topic, codec, values)
         eventually_equal(lambda: [r.value.decode() for r in context.client.read([topic])], committed)
         assert [r.value.decode() for r in context.client.read([topic], "read_uncommitted")] == values
 

@@ -1,8 +1,9 @@
 """Fetch 4-12: bytes of the log as they are, up to the high watermark or the last stable offset. free
 
 Version notes: 4 isolation level, last stable offset and aborted list; 5 log start offset; 7 sessions (answered as "no
-session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack, and any replica answers (KIP-392); 12
-flexible, and the epoch of the last fetched record (KIP-595). Topic ids (13) are not served.
+session": every fetch is full, KIP-227, and may name any session to close); 9 leader epoch; 10 zstd; 11 rack, and any
+replica answers (KIP-392); 12 flexible, and the epoch of the last fetched record (KIP-595). Topic ids (13) are not
+served.
 
 A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark, a last stable
 offset or a log start offset moves, or when `max_wait_ms` has passed. An offset below the log start is out of range. An
@@ -83,7 +84,7 @@ FetchStatus = dict[str, dict[int, FetchPartitionStatus]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer at once if there is enough data or an error, else wait for data or the time limit."""
     version, body = request.api_version, request.body
-    if version >= 7 and (body.session_id or body.session_epoch not in FULL_FETCH_EPOCHS):
+    if version >= 7 and body.session_epoch not in FULL_FETCH_EPOCHS:
         failed = encode_fetch_response((), version, request.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return Encoded(cast("list[outbox.Part]", failed))
     turns = broker.turns
