@@ -48,7 +48,7 @@ class DriverError(Exception):
 
 
 class MissingError(Exception):
-    """What the client library does not offer: a feature, and the reason."""
+    """A feature that the client library does not offer, with the reason."""
 
 
 class Record(NamedTuple):

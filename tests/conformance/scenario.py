@@ -325,20 +325,26 @@ def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(context):
     eventually_equal(lambda: context.client.values([topic]), ["paid once"])
 
 
+def _send_in_transactions(context, topic, codec, values):
+    """Send the values in three transactions, or in none if the library has none. Return the committed ones."""
+    if "transactions" in context.client.missing:
+        with context.producer(compression=codec) as producer:
+            producer.send(topic, *values)
+        return values
+    with context.producer("packer", compression=codec) as producer:
+        for end, part in (("commit", values[:60]), ("abort", values[60:80]), ("commit", values[80:])):
+            producer.begin()
+            producer.send(topic, *part)
+            getattr(producer, end)()
+    return values[:60] + values[80:]
+
+
 def _codec_step(codec):
     def round_trip(context):
         topic = context.topics("ledger")
         dice = random.Random(codec)
         values = [f"{n} {dice.randbytes(dice.randrange(40)).hex()} {'x' * dice.randrange(900)}" for n in range(120)]
-        in_transactions = TRANSACTIONS not in context.client.missing
-        with context.producer("packer" if in_transactions else None, compression=codec) as producer:
-            for first, end, ending in ((0, 60, "commit"), (60, 80, "abort"), (80, 120, "commit")):
-                if in_transactions:
-                    producer.begin()
-                producer.send(topic, *values[first:end])
-                if in_transactions:
-                    getattr(producer, ending)()
-        committed = values[:60] + values[80:] if in_transactions else values
+        committed = _send_in_transactions(context, topic, codec, values)
         eventually_equal(lambda: [r.value.decode() for r in context.client.read([topic])], committed)
         assert [r.value.decode() for r in context.client.read([topic], "read_uncommitted")] == values
 

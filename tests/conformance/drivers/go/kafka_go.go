@@ -56,6 +56,7 @@ func (k kafkaGo) missing() map[string]string {
 		"idempotence":       "its Writer has no producer id",
 		"consumer-protocol": "it has classic groups only",
 		"empty-bytes":       "its Reader returns empty bytes as null",
+		"read-committed":    "its Reader returns aborted records and markers like others",
 		"copier":            "its Writer has no transactions",
 	}
 }
