@@ -148,7 +148,7 @@ class Client:
     def producer(self, transactional_id=None, **options):
         return ProducerHandle(self, f"p{next(self._ids)}", transactional_id, **options)
 
-    def member(self, group, topics, isolation="read_committed", protocol="classic"):
+    def member(self, group, topics, isolation="read_committed", protocol=None):
         return MemberHandle(self, f"m{next(self._ids)}", group, topics, isolation, protocol)
 
     def read(self, topics, isolation="read_committed"):
@@ -279,7 +279,8 @@ class MemberHandle:
 
     def __init__(self, client, id, group, topics, isolation, protocol):
         self._client, self._id = client, id
-        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation, protocol=protocol)
+        more = {} if protocol is None else {"protocol": protocol}
+        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation, **more)
 
     def assignment(self):
         return {(topic, partition) for topic, partition in self._state()["assignment"]}

@@ -347,7 +347,7 @@ def _round_trip_of_rows(context, rows):
     assert found == [(encode(key), encode(value), headers) for key, value, headers in rows]
 
 
-@step
+@step(needs="empty-record")
 def keys_and_values_may_be_null_or_empty(context):
     every_byte = bytes(range(256))
     rows = [(None, "value only", []), ("key only", None, []), ("", "", []), (every_byte, every_byte[::-1], [])]
