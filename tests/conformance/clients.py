@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from node_drivers import PROGRAMS, node_command
+from node_drivers import PROGRAMS, lacks_packages, node_command
 
 HERE = Path(__file__).parent
 PYTHON_DRIVERS = {
@@ -352,7 +352,9 @@ def clients_jar(version):
 
 def lacks(name):
     """Why the driver of a client library cannot be started here, or an empty string."""
-    needed = {"java": "mvn", "franz-go": "go", "sarama": "go", **dict.fromkeys(PROGRAMS, "npm")}.get(name)
+    if name in PROGRAMS:
+        return lacks_packages(name)
+    needed = {"java": "mvn", "franz-go": "go", "sarama": "go"}.get(name)
     if needed is None:
         module = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}.get(name, name)
         return "" if importlib.util.find_spec(module) else f"{name} is not installed"

@@ -1,4 +1,4 @@
-"""Applications of frameworks that copy a topic until SIGTERM: `python_applications.py NAME BOOTSTRAP GROUP SOURCE SINK`.
+"""Copy a topic until SIGTERM with a framework: `python_applications.py NAME BOOTSTRAP GROUP SOURCE SINK`.
 
 They run in an environment of their own, see test_python_applications.py.
 """
