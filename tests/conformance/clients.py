@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from node_drivers import PROGRAMS, node_command
+from node_drivers import PROGRAMS, lacks_packages, node_command
 
 HERE = Path(__file__).parent
 PYTHON_DRIVERS = {
@@ -160,7 +160,7 @@ class Client:
             self.require("transactions")
         return ProducerHandle(self, f"p{next(self._ids)}", transactional_id, **options)
 
-    def member(self, group, topics, isolation="read_committed", protocol="classic"):
+    def member(self, group, topics, isolation="read_committed", protocol=None):
         return MemberHandle(self, f"m{next(self._ids)}", group, topics, isolation, protocol)
 
     def read(self, topics, isolation="read_committed"):
@@ -291,7 +291,8 @@ class MemberHandle:
 
     def __init__(self, client, id, group, topics, isolation, protocol):
         self._client, self._id = client, id
-        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation, protocol=protocol)
+        more = {} if protocol is None else {"protocol": protocol}
+        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation, **more)
 
     def assignment(self):
         return {(topic, partition) for topic, partition in self._state()["assignment"]}
@@ -363,7 +364,9 @@ def clients_jar(version):
 
 def lacks(name):
     """Why the driver of a client library cannot be started here, or an empty string."""
-    needed = {"java": "mvn", **dict.fromkeys(GO_LIBRARIES, "go"), **dict.fromkeys(PROGRAMS, "npm")}.get(name)
+    if name in PROGRAMS:
+        return lacks_packages(name)
+    needed = {"java": "mvn", **dict.fromkeys(GO_LIBRARIES, "go")}.get(name)
     if needed is None:
         module = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}.get(name, name)
         return "" if importlib.util.find_spec(module) else f"{name} is not installed"

@@ -87,7 +87,7 @@ def data_dir(ensemble):
     if "ottla" not in ensemble.brokers:
         client = ensemble.client("ottla", "kafka-python")
         for step in STEPS:
-            if step.feature not in PROTOCOLS | LONG | client.missing and step.needs not in client.missing:
+            if step.feature not in PROTOCOLS | LONG and not {step.feature, *step.needs} & {*client.missing}:
                 step(ensemble.context("ottla", client, step.__name__.replace("_", "-")))
     ensemble.close_clients()
     broker = ensemble.brokers.pop("ottla")

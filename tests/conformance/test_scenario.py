@@ -33,7 +33,7 @@ def play(ensemble, record_property, target, client_name, step, protocol=None):
     client = ensemble.client(target, client_name, protocol)
     record_property("version", client.version)
     try:
-        for needed in (step.feature, step.needs):
+        for needed in (step.feature, *step.needs):
             client.require(needed)
         step(ensemble.context(target, client, step.__name__.replace("_", "-"), protocol))
     except MissingError as missing:

@@ -172,13 +172,18 @@ public class JavaDriver {
   }
 
   static KafkaConsumer<byte[], byte[]> consumer(String bootstrap, String group, String isolation) {
+    return consumer(bootstrap, group, isolation, OPTIONS.get("group.protocol"));
+  }
+
+  static KafkaConsumer<byte[], byte[]> consumer(String bootstrap, String group, String isolation, Object protocol) {
     Map<String, Object> options = new HashMap<>(OPTIONS);
+    if (protocol != null) options.put("group.protocol", protocol);
     options.put("bootstrap.servers", bootstrap);
     if (group != null) options.put("group.id", group);
     options.put("isolation.level", isolation);
     options.put("enable.auto.commit", false);
     options.put("auto.offset.reset", "earliest");
-    if (!"consumer".equals(options.get("group.protocol"))) {  // with it, these are the broker's
+    if (!"consumer".equals(protocol)) {  // with it, these are the broker's
       options.put("session.timeout.ms", 10_000);
       options.put("heartbeat.interval.ms", 300);
     }
@@ -280,8 +285,9 @@ public class JavaDriver {
     }
 
     @Override public void run() {
+      Object protocol = args.has("protocol") ? args.get("protocol").asText() : OPTIONS.get("group.protocol");
       try (KafkaConsumer<byte[], byte[]> consumer =
-          consumer(bootstrap, args.get("group").asText(), args.get("isolation").asText())) {
+          consumer(bootstrap, args.get("group").asText(), args.get("isolation").asText(), protocol)) {
         List<String> topics = texts(args.get("topics"));
         // A regular expression begins with ^, as in librdkafka.
         if (topics.get(0).startsWith("^")) consumer.subscribe(new SubscriptionPattern(topics.get(0)));

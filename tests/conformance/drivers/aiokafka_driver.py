@@ -1,6 +1,7 @@
 """The conformance driver of aiokafka: its clients live on one event loop in a thread of their own."""
 
 import asyncio
+import ssl
 import threading
 import time
 
@@ -22,10 +23,10 @@ def record_of(r):
 
 
 class GroupMember(Member):
-    def __init__(self, bootstrap, group, topics, isolation):
+    def __init__(self, driver, group, topics, isolation):
         super().__init__()
-        self.options = {
-            "bootstrap_servers": bootstrap,
+        self.options = driver.login | {
+            "bootstrap_servers": driver.bootstrap,
             "group_id": group,
             "isolation_level": isolation,
             "enable_auto_commit": False,
@@ -83,13 +84,14 @@ class GroupCopier(Copier, ConsumerRebalanceListener):
             client_id=self.transactional_id,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=20_000,
+            **self.driver.login,
         )
         await self.producer.start()
         self.consumer = AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap,
             client_id=self.transactional_id,
             group_id=self.group,
-            **COPIER_OPTIONS,
+            **(COPIER_OPTIONS | self.driver.login),
         )
         await self.consumer.start()
         self.consumer.subscribe([self.source], listener=self)
@@ -144,15 +146,21 @@ class GroupCopier(Copier, ConsumerRebalanceListener):
 class AiokafkaDriver(Driver):
     new_copier = GroupCopier
 
+    @staticmethod
+    def login_options(security):
+        ca = security.get("ca")
+        return Driver.login_options(security) | ({"ssl_context": ssl.create_default_context(cafile=ca)} if ca else {})
+
     def op_hello(self):
         missing = {
+            "consumer-protocol": "aiokafka has the classic protocol only, no KIP-848",
             "group-metadata": "aiokafka sends no member id and generation with transactional offsets (KIP-447)",
             "null-record": "aiokafka refuses a record without key and value",
         }
         return {"client": "aiokafka", "version": aiokafka.__version__, "missing": missing}
 
     async def _with_admin(self, work):
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap, **self.login)
         await admin.start()
         try:
             return await work(admin)
@@ -199,7 +207,7 @@ class AiokafkaDriver(Driver):
                 compression_type=None if compression == "none" else compression,
                 enable_idempotence=idempotent,
                 request_timeout_ms=request_timeout_ms,
-                **(options if transactional_id else {}),
+                **(self.login | (options if transactional_id else {})),
             )
 
         self.producers[id] = wait(make())
@@ -256,6 +264,7 @@ class AiokafkaDriver(Driver):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=10,
+            **self.login,
         )
         await consumer.start()
         try:
@@ -279,7 +288,11 @@ class AiokafkaDriver(Driver):
 
     async def _fetch_offsets(self, group, partitions, isolation):
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap, group_id=group, isolation_level=isolation, enable_auto_commit=False
+            bootstrap_servers=self.bootstrap,
+            group_id=group,
+            isolation_level=isolation,
+            enable_auto_commit=False,
+            **self.login,
         )
         await consumer.start()
         try:
@@ -290,7 +303,7 @@ class AiokafkaDriver(Driver):
             await consumer.stop()
 
     def new_member(self, group, topics, isolation):
-        return GroupMember(self.bootstrap, group, topics, isolation)
+        return GroupMember(self, group, topics, isolation)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
-from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, serve, to_bytes
+from jsonl import EVENT_TIMEOUT_S, Copier, Driver, Member, record, security_protocol, serve, to_bytes
 
 
 def check(error):
@@ -36,17 +36,17 @@ def record_of(message):
 
 
 class GroupMember(Member):
-    def __init__(self, bootstrap, group, topics, isolation):
+    def __init__(self, driver, group, topics, isolation, protocol):
         super().__init__()
-        self.options = {
-            "bootstrap.servers": bootstrap,
+        self.options = driver.login | {
             "group.id": group,
+            "group.protocol": protocol,
             "isolation.level": isolation,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 10_000,
-            "heartbeat.interval.ms": 300,
         }
+        if protocol == "classic":  # the other has these on the broker
+            self.options |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 300}
         self.topics = topics
 
     def open(self):
@@ -84,7 +84,7 @@ class GroupCopier(Copier):
     producer = consumer = None
 
     def open(self):
-        options = {"bootstrap.servers": self.bootstrap, "client.id": self.transactional_id}
+        options = self.driver.login | {"client.id": self.transactional_id}
         transactions = {"transactional.id": self.transactional_id, "transaction.timeout.ms": 20_000, "linger.ms": 1}
         self.producer = Producer(options | transactions)
         call_again(self.producer.init_transactions, 30)
@@ -136,9 +136,23 @@ class GroupCopier(Copier):
 class ConfluentDriver(Driver):
     new_copier = GroupCopier
 
-    def __init__(self, bootstrap):
-        super().__init__(bootstrap)
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+    def __init__(self, bootstrap, security):
+        super().__init__(bootstrap, security)
+        self.login["bootstrap.servers"] = bootstrap
+        self.admin = AdminClient(self.login)
+
+    @staticmethod
+    def login_options(security):
+        options = {"security.protocol": security_protocol(security)}
+        if security.get("ca"):
+            options["ssl.ca.location"] = security["ca"]
+        if security.get("mechanism"):
+            options |= {
+                "sasl.mechanism": security["mechanism"],
+                "sasl.username": security["username"],
+                "sasl.password": security["password"],
+            }
+        return options
 
     def op_hello(self):
         version = f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
@@ -177,7 +191,7 @@ class ConfluentDriver(Driver):
         bootstrap,
         request_timeout_ms=None,
     ):
-        options = {
+        options = self.login | {
             "bootstrap.servers": bootstrap or self.bootstrap,
             "acks": acks,
             "compression.type": compression,
@@ -226,7 +240,7 @@ class ConfluentDriver(Driver):
         if member:
             metadata = self.members[member].group_metadata
         else:
-            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+            consumer = Consumer(self.login | {"group.id": group})
             metadata = consumer.consumer_group_metadata()
             consumer.close()
         positions = [TopicPartition(topic, partition, offset) for topic, partition, offset in offsets]
@@ -243,8 +257,8 @@ class ConfluentDriver(Driver):
 
     def op_read(self, topics, isolation):
         consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
+            self.login
+            | {
                 "group.id": "reader-without-a-group",
                 "isolation.level": isolation,
                 "enable.auto.commit": False,
@@ -271,15 +285,15 @@ class ConfluentDriver(Driver):
         return found
 
     def op_committed(self, group, partitions, isolation):
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "isolation.level": isolation})
+        consumer = Consumer(self.login | {"group.id": group, "isolation.level": isolation})
         answers = consumer.committed([TopicPartition(topic, partition) for topic, partition in partitions], 20)
         consumer.close()
         for answer in answers:
             check(answer.error)
         return [None if answer.offset < 0 else answer.offset for answer in answers]
 
-    def new_member(self, group, topics, isolation):
-        return GroupMember(self.bootstrap, group, topics, isolation)
+    def new_member(self, group, topics, isolation, protocol="classic"):
+        return GroupMember(self, group, topics, isolation, protocol)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,12 @@ const UNSTABLE_OFFSET_COMMIT = 88
 const CODECS = ['gzip', 'snappy', 'lz4', 'zstd']
 
 function open(brokers, { mechanism, username, password, ca }) {
-  const missing = Object.fromEntries(
-    CODECS.filter((codec) => !RdKafka.features.includes(codec)).map((codec) => [`codec-${codec}`, `this librdkafka is built without ${codec}`]))
+  const absent = CODECS.filter((codec) => !RdKafka.features.includes(codec))
+  const missing = {
+    'empty-record': 'confluent-kafka-javascript sends an empty key or value as null',
+    'null-header': 'confluent-kafka-javascript refuses a header without a value',
+    ...Object.fromEntries(absent.map((codec) => [`codec-${codec}`, `this librdkafka is built without ${codec}`])),
+  }
   const common = (bootstrap) => ({
     'bootstrap.servers': bootstrap ?? brokers.join(','),
     log_level: 2,

@@ -2,6 +2,9 @@
 
 A request is `{"op": name, "args": {...}}`, an answer `{"ok": result}` or `{"error": {"type", "code", "message"}}`.
 Bytes travel as base64, null as null. What the client library prints goes to stderr, so that it cannot break a line.
+
+The arguments of a driver are the bootstrap address and, if all its clients log in or use TLS, SECURITY: a JSON object
+`{"mechanism": "PLAIN" or "SCRAM-SHA-256" or "SCRAM-SHA-512" or null, "username", "password", "ca": a PEM or null}`.
 """
 
 import base64
@@ -34,6 +37,11 @@ def record(topic, partition, offset, timestamp, key, value, headers):
         "value": to_text(value),
         "headers": [[name, to_text(data)] for name, data in headers or []],
     }
+
+
+def security_protocol(security):
+    """Return the `security.protocol` of clients for SECURITY."""
+    return ("SASL_" if security.get("mechanism") else "") + ("SSL" if security.get("ca") else "PLAINTEXT")
 
 
 class Member(threading.Thread):
@@ -161,8 +169,8 @@ class Copier(threading.Thread):
 class Driver:
     """Base of the drivers: the tables of open producers, members and copiers."""
 
-    def __init__(self, bootstrap):
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap, security):
+        self.bootstrap, self.login = bootstrap, self.login_options(security)
         self.producers, self.members, self.copiers = {}, {}, {}
 
     def op_copier_open(self, id, **options):
@@ -175,7 +183,11 @@ class Driver:
     def op_copier_close(self, id):
         self.copiers.pop(id).finish()
 
-    def op_member_open(self, id, **options):
+    def op_member_open(self, id, protocol="classic", **options):
+        if protocol != "classic":
+            if refusal := self.op_hello()["missing"].get("consumer-protocol"):
+                raise ValueError(refusal)
+            options["protocol"] = protocol
         self.members[id] = self.new_member(**options)
         self.members[id].start()
 
@@ -185,6 +197,18 @@ class Driver:
     def op_member_close(self, id):
         self.members.pop(id).finish()
 
+    @staticmethod
+    def login_options(security):
+        """Return the options of all clients for SECURITY, by the names that kafka-python and aiokafka share."""
+        options = {"security_protocol": security_protocol(security)}
+        if security.get("mechanism"):
+            options |= {
+                "sasl_mechanism": security["mechanism"],
+                "sasl_plain_username": security["username"],
+                "sasl_plain_password": security["password"],
+            }
+        return options
+
     def describe(self, error):
         """`{"type", "code", "message"}`; the code is Kafka's, or null."""
         return {"type": type(error).__name__, "code": getattr(error, "errno", None), "message": str(error)}
@@ -193,7 +217,7 @@ class Driver:
 def serve(driver_class):
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    driver = driver_class(sys.argv[1])
+    driver = driver_class(sys.argv[1], json.loads(sys.argv[2]) if sys.argv[2:] else {})
     for line in sys.stdin:
         request = json.loads(line)
         try:

@@ -15,10 +15,10 @@ def record_of(r):
 
 
 class GroupMember(Member):
-    def __init__(self, bootstrap, group, topics, isolation):
+    def __init__(self, driver, group, topics, isolation):
         super().__init__()
-        self.options = {
-            "bootstrap_servers": bootstrap,
+        self.options = driver.login | {
+            "bootstrap_servers": driver.bootstrap,
             "group_id": group,
             "isolation_level": isolation,
             "enable_auto_commit": False,
@@ -58,6 +58,7 @@ class GroupCopier(Copier):
             client_id=self.transactional_id,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=20_000,
+            **self.driver.login,
             max_block_ms=30_000,
         )
         self.producer.init_transactions()
@@ -65,7 +66,7 @@ class GroupCopier(Copier):
             bootstrap_servers=self.bootstrap,
             client_id=self.transactional_id,
             group_id=self.group,
-            **COPIER_OPTIONS,
+            **(COPIER_OPTIONS | self.driver.login),
         )
         self.consumer.subscribe([self.source])
 
@@ -112,8 +113,13 @@ class GroupCopier(Copier):
 class KafkaPythonDriver(Driver):
     new_copier = GroupCopier
 
+    @staticmethod
+    def login_options(security):
+        return Driver.login_options(security) | {"ssl_cafile": security.get("ca")}
+
     def op_hello(self):
         missing = {
+            "consumer-protocol": "kafka-python has the classic protocol only, no KIP-848",
             "null-header": "kafka-python refuses a header without a value",
             "null-record": "kafka-python refuses a record without key and value",
             # Apache Kafka grants it: InitProducerId of an Ongoing id aborts whatever epoch the caller brings.
@@ -124,7 +130,7 @@ class KafkaPythonDriver(Driver):
         return {"client": "kafka-python", "version": kafka.__version__, "missing": missing}
 
     def _admin(self):
-        return KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap, **self.login)
 
     def op_create_topics(self, topics):
         admin = self._admin()
@@ -163,7 +169,7 @@ class KafkaPythonDriver(Driver):
             enable_idempotence=idempotent,
             max_block_ms=30_000,
             request_timeout_ms=request_timeout_ms,
-            **(options if transactional_id else {}),
+            **(self.login | (options if transactional_id else {})),
         )
 
     def op_init(self, id):
@@ -212,6 +218,7 @@ class KafkaPythonDriver(Driver):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=10,
+            **self.login,
         )
         partitions = [TopicPartition(t, p) for t in topics for p in sorted(consumer.partitions_for_topic(t))]
         consumer.assign(partitions)
@@ -227,13 +234,15 @@ class KafkaPythonDriver(Driver):
         return found
 
     def op_committed(self, group, partitions, isolation):
-        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, isolation_level=isolation)
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap, group_id=group, isolation_level=isolation, **self.login
+        )
         committed = [consumer.committed(TopicPartition(topic, partition)) for topic, partition in partitions]
         consumer.close(autocommit=False)
         return committed
 
     def new_member(self, group, topics, isolation):
-        return GroupMember(self.bootstrap, group, topics, isolation)
+        return GroupMember(self, group, topics, isolation)
 
 
 if __name__ == "__main__":
