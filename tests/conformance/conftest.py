@@ -76,6 +76,12 @@ def ensemble(tmp_path_factory, request):
     ensemble.close()
 
 
+@pytest.fixture
+def cell(record_property):
+    """Return a function that names the application, on a target, whose cell of docs/compatibility.md the test is."""
+    return lambda target, application: record_property("cell", f"{target}|{application}|application")
+
+
 def pytest_collection_modifyitems(items):
     """Run the tests that read the files of the scenario after it."""
     items.sort(key=lambda item: "data_dir" in getattr(item, "fixturenames", ()))

@@ -29,19 +29,13 @@ def client(ensemble, target):
     return ensemble.client(target, "confluent-kafka")
 
 
-@pytest.fixture
-def cell(record_property, target):
-    """Return a function that names the application whose cell the test is."""
-    return lambda application: record_property("cell", f"{target}|{application}|application")
-
-
 def write(client, topic, values):
     with client.producer() as producer:
         producer.send_records([(topic, 0, value, value, []) for value in values])
 
 
-def test_kafka_streams_counts_each_record_once_through_kills(client, cell, tmp_path):
-    cell("Kafka Streams 4.3.1, exactly_once_v2")
+def test_kafka_streams_counts_each_record_once_through_kills(client, target, cell, tmp_path):
+    cell(target, "Kafka Streams 4.3.1, exactly_once_v2")
     source, sink = f"{tmp_path.name}-words", f"{tmp_path.name}-counts"
     client.create_topics([source, sink])
     words = [f"word {number % 20}" for number in range(COUNT)]
@@ -63,8 +57,8 @@ def test_kafka_streams_counts_each_record_once_through_kills(client, cell, tmp_p
     assert every == sorted(set(every))
 
 
-def test_connect_writes_each_line_once_through_kills(client, cell, tmp_path):
-    cell("Kafka Connect 4.3.1, exactly-once source")
+def test_connect_writes_each_line_once_through_kills(client, target, cell, tmp_path):
+    cell(target, "Kafka Connect 4.3.1, exactly-once source")
     topic = f"{tmp_path.name}-lines"
     client.create_topics([topic])
     source, copy, written = tmp_path / "source.txt", tmp_path / "copy.txt", []
@@ -90,8 +84,8 @@ def test_connect_writes_each_line_once_through_kills(client, cell, tmp_path):
             worker.kill()
 
 
-def test_flink_copies_each_record_once_through_a_failure(client, cell, tmp_path):
-    cell("Flink 2.0, KafkaSource and KafkaSink with exactly-once delivery")
+def test_flink_copies_each_record_once_through_a_failure(client, target, cell, tmp_path):
+    cell(target, "Flink 2.0, KafkaSource and KafkaSink with exactly-once delivery")
     source, sink = f"{tmp_path.name}-in", f"{tmp_path.name}-out"
     client.create_topics([source, sink])
     values = [str(number) for number in range(COUNT)]
@@ -103,8 +97,8 @@ def test_flink_copies_each_record_once_through_a_failure(client, cell, tmp_path)
     assert client.values([sink]) == sorted(values)
 
 
-def test_the_command_line_tools(client, cell, tmp_path):
-    cell("Kafka's command line tools 4.3.1")
+def test_the_command_line_tools(client, target, cell, tmp_path):
+    cell(target, "Kafka's command line tools 4.3.1")
     topic, group = f"{tmp_path.name}-tools", f"{tmp_path.name}-readers"
     server = ("--bootstrap-server", client.bootstrap)
 

@@ -39,7 +39,8 @@ def kcat():
 
 
 @pytest.mark.parametrize("target", ["ottla", "apache"])
-def test_kcat_lists_produces_and_consumes(ensemble, kcat, target):
+def test_kcat_lists_produces_and_consumes(ensemble, cell, kcat, target):
+    cell(target, "kcat")
     client = ensemble.client(target, "confluent-kafka")
     context = StepContext(client, "kcat")
     topic = context.topics("orders", partitions=2)

@@ -12,6 +12,11 @@ from scenario import StepContext
 
 PROGRAM = Path(__file__).parent / "drivers" / "python_applications.py"
 PACKAGES = ("quixstreams==3.28.1", "faststream[kafka,confluent]==0.7.8")
+NAMES = {
+    "quix": "Quix Streams 3.28.1, exactly-once",
+    "faststream-kafka": "FastStream 0.7.8 over aiokafka",
+    "faststream-confluent": "FastStream 0.7.8 over confluent-kafka",
+}
 EXACTLY_ONCE = {"quix"}
 """The others promise each record at least once."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
@@ -37,9 +42,10 @@ def python():
     return folder / "bin" / "python"
 
 
-@pytest.mark.parametrize("name", ["quix", "faststream-kafka", "faststream-confluent"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("target", ["ottla", "apache"])
-def test_a_restarted_application_copies_every_record(ensemble, python, tmp_path, target, name):
+def test_a_restarted_application_copies_every_record(ensemble, cell, python, tmp_path, target, name):
+    cell(target, NAMES[name])
     client = ensemble.client(target, "confluent-kafka")
     context = StepContext(client, name)
     source, sink = context.topics("source", "sink", partitions=PARTITIONS)
