@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from clients import Client, DriverError, eventually, eventually_equal
 
 from ottla.testkit.proxying import ProxyServer
-from tests.logins import USER
 
 STEPS = []
 # What the steps show: the columns of docs/compatibility.md.
@@ -27,11 +26,8 @@ FEATURES = (
     SCRAM := "SCRAM over TLS",
     ACLS := "ACLs",
 )
-PROTOCOLS = {TLS: "SSL", SCRAM: "SASL_SSL", ACLS: "SASL_SSL"}
-"""The protocol of the features that need a broker with logins."""
 LONG = dict.fromkeys((CONSUMER_GROUPS, COPY), "takes many seconds")
 FED, KILLS_OF_COPIER = 300, 3
-TOPIC_AUTHORIZATION_FAILED = 29
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -57,12 +53,12 @@ class StepContext:
         return self.client.producer(transactional_id and self.name(transactional_id), **options)
 
 
-def step(feature, *needs):
+def step(feature, *needs, steps=STEPS):
     """Registers a step of a feature. A driver may list `feature`, or one of `needs`, as missing."""
 
     def register(function):
         function.feature, function.needs = feature, needs
-        STEPS.append(function)
+        steps.append(function)
         return function
 
     return register
@@ -502,42 +498,3 @@ def a_copy_through_kills_has_each_record_once(context):
     eventually_equal(lambda: context.client.values([sink]), sorted(sent), timeout_s=120)
     copier.call("copier_close", id="c")
     copier.close()
-
-
-@step(TLS, "tls")
-def records_and_transactions_over_tls(context):
-    _write_and_read(context, context.topics("ledger"))
-
-
-@step(SCRAM, "scram")
-def records_and_transactions_after_a_login(context):
-    topic = context.name("ledger")
-    context.administrator.create_topic(topic)
-    context.administrator.allow(USER, context.prefix)
-    _write_and_read(context, topic)
-
-
-@step(ACLS, "scram")
-def what_no_entry_allows_is_refused(context):
-    readable, closed = context.name("readable"), f"closed.{context.name('ledger')}"
-    for topic in (readable, closed):
-        context.administrator.create_topic(topic)
-    context.administrator.allow(USER, context.prefix)
-    with context.producer() as producer:
-        producer.send(readable, "allowed")
-        error = catch_refusal(producer.send, closed, "denied")
-        assert error.code == TOPIC_AUTHORIZATION_FAILED or "uthoriz" in str(error), error
-    assert context.client.values([readable]) == ["allowed"]
-    catch_refusal(context.client.read, [closed])
-    assert context.administrator.read(closed) == []
-
-
-def _write_and_read(context, topic):
-    with context.producer() as producer:
-        producer.send(topic, "plain")
-    if TRANSACTIONS not in context.client.missing:
-        with context.producer("writer") as producer:
-            producer.begin()
-            producer.send(topic, "aborted")
-            producer.abort()
-    assert context.client.values([topic]) == ["plain"]

@@ -20,7 +20,7 @@ ALLOWED = {
 
 
 def properties(certificates):
-    """Return what both brokers have: whoever does not log in is a super user, and alice has what entries allow."""
+    """Return what both brokers have: a client without a login is a super user, and alice has what entries allow."""
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(certificates.broker),

@@ -1,7 +1,7 @@
 // Rates, latencies and memory of the broker over the last ten minutes, who has transactions open, and what was refused.
 
-import { NEVER_TIMES_OUT_MS, bytes, clock, count, duration, figure, has, html, plural, refill, sparkline,
-  table } from "./dom.js";
+import { NEVER_TIMES_OUT_MS, bytes, clock, count, duration, figure, has } from "./dom.js";
+import { html, plural, refill, sparkline, table } from "./dom.js";
 
 const MOST_PRODUCERS = 100;
 

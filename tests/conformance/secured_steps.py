@@ -1,0 +1,49 @@
+"""The steps of the scenario that need a broker with TLS, logins and an authorizer."""
+
+from scenario import ACLS, SCRAM, TLS, TRANSACTIONS, catch_refusal, step
+
+from tests.logins import USER
+
+SECURED_STEPS = []
+PROTOCOLS = {TLS: "SSL", SCRAM: "SASL_SSL", ACLS: "SASL_SSL"}
+"""The protocol of the features that need a broker with logins."""
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+@step(TLS, "tls", steps=SECURED_STEPS)
+def records_and_transactions_over_tls(context):
+    _write_and_read(context, context.topics("ledger"))
+
+
+@step(SCRAM, "scram", steps=SECURED_STEPS)
+def records_and_transactions_after_a_login(context):
+    topic = context.name("ledger")
+    context.administrator.create_topic(topic)
+    context.administrator.allow(USER, context.prefix)
+    _write_and_read(context, topic)
+
+
+@step(ACLS, "scram", steps=SECURED_STEPS)
+def a_topic_without_an_entry_is_closed(context):
+    readable, closed = context.name("readable"), f"closed.{context.name('ledger')}"
+    for topic in (readable, closed):
+        context.administrator.create_topic(topic)
+    context.administrator.allow(USER, context.prefix)
+    with context.producer() as producer:
+        producer.send(readable, "allowed")
+        error = catch_refusal(producer.send, closed, "denied")
+        assert error.code == TOPIC_AUTHORIZATION_FAILED or "uthoriz" in str(error), error
+    assert context.client.values([readable]) == ["allowed"]
+    catch_refusal(context.client.read, [closed])
+    assert context.administrator.read(closed) == []
+
+
+def _write_and_read(context, topic):
+    with context.producer() as producer:
+        producer.send(topic, "plain")
+    if TRANSACTIONS not in context.client.missing:
+        with context.producer("writer") as producer:
+            producer.begin()
+            producer.send(topic, "aborted")
+            producer.abort()
+    assert context.client.values([topic]) == ["plain"]
