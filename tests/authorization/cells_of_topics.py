@@ -75,7 +75,8 @@ def _fetch(version):
     denied = E.TOPIC_AUTHORIZATION_FAILED
     yield Cell(K.FETCH, version, fields, READ, _read_fetch, E.NONE, denied)
     # The answer to a false replica differs; no right to the topic replaces the right of a broker.
-    fields |= {"replica_state": {"replica_id": 2, "replica_epoch": -1}} if version >= 15 else {"replica_id": 2}
+    state = {"replica_id": 2, "replica_epoch": -1}
+    fields = fields | ({"replica_state": state} if version >= 15 else {"replica_id": 2})
     about = "as a replica"
     passes = (READ,)
     yield Cell(K.FETCH, version, fields, CLUSTER_ACTION, _fetch_passes, True, False, grants=passes, about=about)
