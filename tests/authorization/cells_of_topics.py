@@ -123,14 +123,14 @@ def _only_topic(reply):
 
 
 def _metadata():
-    for version in (1, 9, 12):
+    for version in (1, 9, 13):
         has_id = version >= 10
         answers = (E.NONE, TOPIC, has_id, True), (E.TOPIC_AUTHORIZATION_FAILED, TOPIC, False, False)
         yield Cell(K.METADATA, version, _metadata_of_topic(version), DESCRIBE, _only_topic, *answers)
     fields = _metadata_request(12, [{"name": None, "topic_id": IdOf(TOPIC)}])
     answers = (E.NONE, TOPIC, True, True), (E.TOPIC_AUTHORIZATION_FAILED, None, True, False)
     yield Cell(K.METADATA, 12, fields, DESCRIBE, _only_topic, *answers, about="by id")
-    for version in (0, 1, 12):
+    for version in (0, 1, 13):
         fields = _metadata_request(version, None if version else [])
         yield Cell(K.METADATA, version, fields, DESCRIBE, _is_listed, True, False, about="of all")
 
@@ -178,7 +178,7 @@ def _may_alter(reply):
 
 CELLS = (
     *(cell for version in (3, 9, 13) for cell in _produce(version)),
-    *(cell for version in (4, 12) for cell in _fetch(version)),
+    *(cell for version in (4, 12, 18) for cell in _fetch(version)),
     *map(_list_offsets, (1, 4, 11)),
     *_metadata(),
     *_creating(),
