@@ -75,7 +75,8 @@ def _fetch(version):
     denied = E.TOPIC_AUTHORIZATION_FAILED
     yield Cell(K.FETCH, version, fields, READ, _read_fetch, E.NONE, denied)
     # The answer to a false replica differs; no right to the topic replaces the right of a broker.
-    fields |= {"replica_state": {"replica_id": 2, "replica_epoch": -1}} if version >= 15 else {"replica_id": 2}
+    state = {"replica_id": 2, "replica_epoch": -1}
+    fields = fields | ({"replica_state": state} if version >= 15 else {"replica_id": 2})
     about = "as a replica"
     passes = (READ,)
     yield Cell(K.FETCH, version, fields, CLUSTER_ACTION, _fetch_passes, True, False, grants=passes, about=about)
@@ -122,14 +123,14 @@ def _only_topic(reply):
 
 
 def _metadata():
-    for version in (1, 9, 12):
+    for version in (1, 9, 13):
         has_id = version >= 10
         answers = (E.NONE, TOPIC, has_id, True), (E.TOPIC_AUTHORIZATION_FAILED, TOPIC, False, False)
         yield Cell(K.METADATA, version, _metadata_of_topic(version), DESCRIBE, _only_topic, *answers)
     fields = _metadata_request(12, [{"name": None, "topic_id": IdOf(TOPIC)}])
     answers = (E.NONE, TOPIC, True, True), (E.TOPIC_AUTHORIZATION_FAILED, None, True, False)
     yield Cell(K.METADATA, 12, fields, DESCRIBE, _only_topic, *answers, about="by id")
-    for version in (0, 1, 12):
+    for version in (0, 1, 13):
         fields = _metadata_request(version, None if version else [])
         yield Cell(K.METADATA, version, fields, DESCRIBE, _is_listed, True, False, about="of all")
 
@@ -177,7 +178,7 @@ def _may_alter(reply):
 
 CELLS = (
     *(cell for version in (3, 9, 13) for cell in _produce(version)),
-    *(cell for version in (4, 12) for cell in _fetch(version)),
+    *(cell for version in (4, 12, 18) for cell in _fetch(version)),
     *map(_list_offsets, (1, 4, 11)),
     *_metadata(),
     *_creating(),
