@@ -24,7 +24,7 @@ def records_and_transactions_after_a_login(context):
 
 
 @step(ACLS, "scram", steps=SECURED_STEPS)
-def a_topic_without_an_entry_is_closed(context):
+def a_topic_needs_an_entry(context):
     readable, closed = context.name("readable"), f"closed.{context.name('ledger')}"
     for topic in (readable, closed):
         context.administrator.create_topic(topic)

@@ -79,7 +79,8 @@ export class Card {
       ["markers", tx.prepared === null ? null : tx.end === null ? `for ${duration(this.now() - tx.prepared)}`
         : duration(tx.end - tx.prepared)],
       ["timeout", tx.prepared === null && tx.end === null && tx.timeout !== null
-        ? tx.timeout === NEVER_TIMES_OUT_MS ? "never" : `in ${duration(Math.max(0, tx.start + tx.timeout - this.now()))}`
+        ? tx.timeout === NEVER_TIMES_OUT_MS ? "never"
+          : `in ${duration(Math.max(0, tx.start + tx.timeout - this.now()))}`
         : null],
       ["waits for", tx.end === null ? tx.waits : null],
       ["records", tx.records === null ? null
