@@ -78,10 +78,9 @@ export class Card {
       ["lasted", duration(end - tx.start)],
       ["markers", tx.prepared === null ? null : tx.end === null ? `for ${duration(this.now() - tx.prepared)}`
         : duration(tx.end - tx.prepared)],
-      ["timeout", tx.prepared === null && tx.end === null && tx.timeout !== null
-        ? tx.timeout === NEVER_TIMES_OUT_MS ? "never"
-          : `in ${duration(Math.max(0, tx.start + tx.timeout - this.now()))}`
-        : null],
+      ["timeout", tx.prepared !== null || tx.end !== null || tx.timeout === null ? null
+        : tx.timeout === NEVER_TIMES_OUT_MS ? "never"
+          : `in ${duration(Math.max(0, tx.start + tx.timeout - this.now()))}`],
       ["waits for", tx.end === null ? tx.waits : null],
       ["records", tx.records === null ? null
         : `${count(tx.records)}${tx.bytes === null ? "" : `, ${bytes(tx.bytes)}`}`],
