@@ -42,7 +42,6 @@ function open(brokers, { mechanism, username, password, ca }) {
       ...(transactional_id && { transactionalId: transactional_id, transactionTimeout: transaction_timeout_ms }),
       idempotent,
       maxInFlightRequests: 1,
-      allowAutoTopicCreation: false,
     })
 
   const consumer = ({ group, isolation, protocol, sessionMs, heartbeatMs, maxWaitTimeInMs = 100 }) => {
@@ -53,7 +52,6 @@ function open(brokers, { mechanism, username, password, ca }) {
       sessionTimeout: sessionMs,
       heartbeatInterval: heartbeatMs,
       maxWaitTimeInMs,
-      allowAutoTopicCreation: false,
       retry: { initialRetryTime: 50, maxRetryTime: 1000, retries: 20, restartOnFailure: async () => true },
     })
     const { GROUP_JOIN, REBALANCING, DISCONNECT } = made.events
