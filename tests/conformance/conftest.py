@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from clients import start_client
-from scenario import LONG, STEPS, StepContext
+from scenario import STEPS, StepContext
 from secured import SECURED, Administrator, security_of
 from targets import TARGETS
 
@@ -93,7 +93,7 @@ def data_dir(ensemble):
     if "ottla" not in ensemble.brokers:
         client = ensemble.client("ottla", "kafka-python")
         for step in STEPS:
-            if step.feature not in LONG and not {step.feature, *step.needs} & {*client.missing}:
+            if not {step.feature, *step.needs} & {*client.missing}:
                 step(ensemble.context("ottla", client, step.__name__.replace("_", "-")))
     ensemble.close_clients()
     broker = ensemble.brokers.pop("ottla")

@@ -22,12 +22,11 @@ FEATURES = (
     GROUPS := "groups",
     CONSUMER_GROUPS := "consumer groups (KIP-848)",
     COPY := "exactly-once copy",
+    RECREATED := "recreated topics",
     TLS := "TLS",
     SCRAM := "SCRAM over TLS",
     ACLS := "ACLs",
 )
-LONG = dict.fromkeys((CONSUMER_GROUPS, COPY), "takes many seconds")
-FED, KILLS_OF_COPIER = 300, 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -418,7 +417,7 @@ def segments_roll_under_transactions(context):
     assert [r.value.decode() for r in context.client.read([topic], "read_uncommitted")] == everything
 
 
-def _share_partitions(context, protocol):
+def share_partitions(context, protocol):
     partitions = 6
     topic = context.topics("orders", partitions=partitions)
     group = context.name("workers")
@@ -464,37 +463,4 @@ def _share_partitions(context, protocol):
 
 @step(GROUPS)
 def a_group_of_three_comes_and_goes(context):
-    _share_partitions(context, "classic")
-
-
-@step(CONSUMER_GROUPS, "consumer-protocol")
-def a_consumer_group_of_three_comes_and_goes(context):
-    _share_partitions(context, "consumer")
-
-
-@step(COPY, "copier")
-def a_copy_through_kills_has_each_record_once(context):
-    source, sink = context.topics("orders", "copies", partitions=2)
-    options = {"group": context.name("copiers"), "protocol": "classic", "source": source, "sink": sink}
-    sent = []
-
-    def feed():
-        values = [f"order {number}" for number in range(len(sent), len(sent) + FED)]
-        producer.send_records([(source, number % 2, None, value, []) for number, value in enumerate(values)])
-        sent.extend(values)
-
-    def has_copied():
-        return copier.call("copier_state", id="c")["copied"]
-
-    with context.producer() as producer:
-        for kills_left in range(KILLS_OF_COPIER, -1, -1):
-            copier = context.start_another()
-            copier.call("copier_open", id="c", transactional_id=context.name("copier"), **options)
-            feed()
-            eventually(has_copied, "the copier copies", timeout_s=60)
-            feed()
-            if kills_left:
-                copier.kill()
-    eventually_equal(lambda: context.client.values([sink]), sorted(sent), timeout_s=120)
-    copier.call("copier_close", id="c")
-    copier.close()
+    share_partitions(context, "classic")

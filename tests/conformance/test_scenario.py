@@ -6,7 +6,8 @@ asked for. Each test is recorded as part of a cell of docs/compatibility.md.
 
 import pytest
 from clients import GO_LIBRARIES, PROGRAMS, MissingError, lacks
-from scenario import LONG, STEPS, TRANSACTIONS
+from long_steps import LONG_STEPS
+from scenario import STEPS, TRANSACTIONS
 from secured_steps import PROTOCOLS, SECURED_STEPS
 
 CLIENTS = [
@@ -14,11 +15,8 @@ CLIENTS = [
     pytest.param("java", marks=pytest.mark.maven),
     *(pytest.param(name, marks=pytest.mark.conformance) for name in (*GO_LIBRARIES, *PROGRAMS)),
 ]
-
-
-def steps_of(steps):
-    """Return steps as parameters."""
-    return [pytest.param(each, marks=pytest.mark.conformance if each.feature in LONG else ()) for each in steps]
+ALL_STEPS = [*STEPS, *(pytest.param(each, marks=pytest.mark.conformance) for each in LONG_STEPS)]
+OF_TRANSACTIONS = [each for each in STEPS if each.feature == TRANSACTIONS]
 
 
 def other_than_ottla(*names):
@@ -40,16 +38,14 @@ def play(ensemble, record_property, target, client_name, step, protocol=None):
         pytest.skip(f"not offered: {missing}")
 
 
-@pytest.mark.parametrize("step", steps_of(STEPS), ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", ALL_STEPS, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("client_name", CLIENTS)
 @pytest.mark.parametrize("target", ["ottla", *other_than_ottla("ottla-v1", "ottla-v0", "apache")])
 def test_scenario(ensemble, record_property, target, client_name, step):
     play(ensemble, record_property, target, client_name, step)
 
 
-@pytest.mark.parametrize(
-    "step", steps_of([each for each in STEPS if each.feature == TRANSACTIONS]), ids=lambda step: step.__name__
-)
+@pytest.mark.parametrize("step", OF_TRANSACTIONS, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("client_name", CLIENTS)
 @pytest.mark.parametrize("target", other_than_ottla("apache-v1"))
 def test_transactions_at_version_1(ensemble, record_property, target, client_name, step):
@@ -57,7 +53,7 @@ def test_transactions_at_version_1(ensemble, record_property, target, client_nam
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("step", steps_of(SECURED_STEPS), ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", SECURED_STEPS, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("client_name", CLIENTS)
 @pytest.mark.parametrize("target", ["ottla", "apache"])
 def test_secured(ensemble, record_property, target, client_name, step):
