@@ -59,8 +59,9 @@ def a_topic_created_again_under_its_clients_keeps_nothing(context):
         writer.begin()
     writer.send(topic, "old, by a producer that goes on")
     context.client.delete_topics([topic])
-    eventually(lambda: topic not in context.client.topics(), "the deleted topic is gone")
-    context.client.create_topics([topic])
+    with suppress(DriverError):  # a client that looks for the topic may have created it
+        context.client.create_topics([topic])
+    eventually_equal(lambda: context.client.values([topic], "read_uncommitted"), [])
     with suppress(DriverError):  # its partition is another one now
         if in_transactions:
             writer.commit()
