@@ -26,6 +26,9 @@ from ottla.wire.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_CLIENT_ID: Final = "ottla"
+HELLO_VERSION: Final = 4
+"""The version of ApiVersions that a connection begins with. A broker older than 3.9 is asked twice; with 5 all those
+older than 4.4 would be."""
 _CORRELATION_BYTES: Final = 4
 _REAUTHENTICATE_AFTER: Final = 0.85
 """Part of a session's lifetime after which a client logs in again. Java's clients take 0.85 to 0.95."""
@@ -107,10 +110,10 @@ class Exchange:
         return version
 
     def hello(self) -> tuple[Any, int]:
-        """Return the ApiVersions request and its version: our highest, or the one that the broker requested."""
+        """Return the ApiVersions request and its version: `HELLO_VERSION`, or the one that the broker requested."""
         request_class = codec.request_class(ApiKey.API_VERSIONS)
         request = request_class(client_software_name="ottla", client_software_version=__version__)
-        return request, codec.schema_versions(ApiKey.API_VERSIONS)[1] if self._hello is None else self._hello
+        return request, HELLO_VERSION if self._hello is None else self._hello
 
     def learn(self, response: Any) -> None:
         """Store the versions of an ApiVersions response, or the version in which to repeat the request (KIP-511)."""

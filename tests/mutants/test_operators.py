@@ -81,4 +81,7 @@ def test_every_source_folder_has_tests_and_namesakes_run_first():
     for room in ROOMS:
         assert Path(room.source).is_dir() and all(Path(folder).is_dir() for folder in (*room.tests, *room.wider))
     first, *others = stages("ottla/broker/api/fetch.py")
-    assert first == ["tests/api/test_fetch.py"] and "tests/api/test_produce.py" in others[0]
+    assert (
+        first == ["tests/api/test_fetch.py", "tests/api/test_fetch_sessions.py"]
+        and "tests/api/test_produce.py" in others[0]
+    )
