@@ -46,6 +46,7 @@ class IdTakers:
         self._has_others = random.random() < OTHERS
         self._other_id = world.first_id + (0 if random.random() < SAME_BROKER else 9)
         self._past: list[bytes] = []
+        self._gives_at_rest = False
 
     def connect(self, clock: Clock) -> ModelConnection:
         """Return the connection of a life of the broker."""
@@ -64,18 +65,20 @@ class IdTakers:
         self._plan(assembly)
 
     def check(self) -> Iterator[str]:
-        """Check at rest that ids were given at all."""
-        if not self._given:
-            yield "no producer id was given"
+        """Check that ids are given when ZooKeeper does not fail any more."""
+        if not self._gives_at_rest:
+            yield "no producer id is given at rest"
 
     def _plan(self, assembly: Assembly) -> None:
         self._world.schedule.after(self._random.random() * TAKE_MS, partial(self._take, assembly))
 
     def _take(self, assembly: Assembly) -> None:
         world, random = self._world, self._random
-        if world.assembly is not assembly or world.resting:
-            self._model.is_up = True
+        if world.assembly is not assembly or self._gives_at_rest:
             return
+        if world.resting:
+            self._model.is_up = True
+            self._raise_counter()
         stopped = assembly.broker.cluster.stopped_ids
         broker = random.choice([each for each in assembly.broker.brokers if each.cluster.node_id not in stopped])
 
@@ -89,13 +92,15 @@ class IdTakers:
                     f"id-not-logged: {decision.producer_id} is given, the log knows those below {known}"
                 )
             self._give(decision.producer_id, f"broker {broker.cluster.node_id}")
+            self._gives_at_rest = world.resting
 
         def raise_bug(error: Exception) -> None:
             raise error
 
         work = broker.transactions.init_producer_id(None, 1_000)
         world.run_in_turn(lambda: ignore(assembly.broker.turns.start(work, on_result, raise_bug)))
-        self._disturb(assembly)
+        if not world.resting:
+            self._disturb(assembly)
         self._plan(assembly)
 
     def _give(self, producer_id: int, to: str) -> None:
@@ -141,11 +146,13 @@ class IdTakers:
         model.put(PATH, self._random.choice(self._past))
         world.met["nodes set back"] += 1
 
-        def raise_counter() -> None:
-            if world.assembly is not None:
-                known = world.assembly.broker.cluster.controller.next_producer_id
-                found = parse_block(model.nodes.get(PATH, (b"", 0))[0])
-                if known and (found is None or found.last + 1 < known):
-                    model.put(PATH, encode_block(Block(-1, known - BLOCK, known - 1)))
+        world.schedule.after(self._random.random() * RAISE_MS, self._raise_counter)
 
-        world.schedule.after(self._random.random() * RAISE_MS, raise_counter)
+    def _raise_counter(self) -> None:
+        """Raise the node to what the log of the broker names, as an administrator does until ids are given again."""
+        if self._world.assembly is None:
+            return
+        known = self._world.assembly.broker.cluster.controller.next_producer_id
+        found = parse_block(self._model.nodes.get(PATH, (b"", 0))[0])
+        if known and (found is None or found.last + 1 < known):
+            self._model.put(PATH, encode_block(Block(-1, known - BLOCK, known - 1)))
