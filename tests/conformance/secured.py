@@ -14,7 +14,6 @@ HOST = "localhost"
 MECHANISM = "SCRAM-SHA-512"
 ALLOWED = {
     ResourceType.TOPIC: (ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DESCRIBE),
-    ResourceType.GROUP: (ACLOperation.READ,),
     ResourceType.TRANSACTIONAL_ID: (ACLOperation.WRITE, ACLOperation.DESCRIBE),
 }
 
@@ -82,12 +81,13 @@ class Administrator:
             time.sleep(0.05)
 
     def allow(self, user, prefix):
-        """Allow a user to read and write topics, to read in groups and to have transactional ids of a prefix."""
+        """Allow a user to read and write topics and to have transactional ids of a prefix, and to read in any group."""
         rows = [
             (operation, ResourcePattern(kind, prefix, PatternType.PREFIXED))
             for kind, operations in ALLOWED.items()
             for operation in operations
         ]
+        rows.append((ACLOperation.READ, ResourcePattern(ResourceType.GROUP, "*", PatternType.LITERAL)))
         self._client.create_acls(
             [ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, pattern) for operation, pattern in rows]
         )

@@ -103,6 +103,10 @@ func (f franz) committed(a args) ([]*int64, error) {
 		limit = kadm.RequireStable(limit)
 	}
 	found, err := f.admin.FetchOffsets(limit, a.Group)
+	for errors.Is(found.Error(), kerr.UnstableOffsetCommit) && limit.Err() == nil { // until a transaction ends
+		time.Sleep(50 * time.Millisecond)
+		found, err = f.admin.FetchOffsets(limit, a.Group)
+	}
 	if err = errors.Join(err, found.Error()); err != nil {
 		return nil, err
 	}
@@ -344,12 +348,16 @@ func (p franzProducer) sendOffsets(of metadata, offsets []place) error {
 	if err := kerr.ErrorForCode(added.ErrorCode); err != nil {
 		return err
 	}
+	topics, err := kadm.NewClient(p.client).ListTopics(limit)
+	if err != nil {
+		return err
+	}
 	commit := kmsg.NewPtrTxnOffsetCommitRequest()
 	commit.TransactionalID, commit.ProducerID, commit.ProducerEpoch = p.id, producerID, epoch
 	commit.Group, commit.MemberID, commit.Generation = of.group, of.member, of.generation
 	for _, o := range offsets {
 		topic := kmsg.NewTxnOffsetCommitRequestTopic()
-		topic.Topic = o.topic
+		topic.Topic, topic.TopicID = o.topic, topics[o.topic].ID // version 6 has the id alone
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 		partition.Partition, partition.Offset = o.partition, o.offset
 		topic.Partitions = append(topic.Partitions, partition)
