@@ -24,8 +24,9 @@ def other_than_ottla(*names):
 
 
 def play(ensemble, record_property, target, client_name, step, protocol=None):
-    feature = f"{step.feature}, V1" if target.endswith("-v1") else step.feature
-    record_property("cell", f"{target.partition('-')[0]}|{client_name}|{feature}")
+    name, _, level = target.partition("-")
+    if not level or (level == "v1" and step.feature == TRANSACTIONS):
+        record_property("cell", f"{name}|{client_name}|{step.feature}{', V1' if level else ''}")
     if reason := lacks(client_name):
         pytest.skip(reason)
     client = ensemble.client(target, client_name, protocol)
