@@ -43,7 +43,7 @@ func openKafkaGo(bootstrap string, s security) (library, error) {
 func (k kafkaGo) brokers() []string { return strings.Split(k.bootstrap, ",") }
 
 func (k kafkaGo) transport() *kafka.Transport {
-	return &kafka.Transport{TLS: k.trusted, SASL: k.mechanism, MetadataTTL: time.Second}
+	return &kafka.Transport{TLS: k.trusted, SASL: k.mechanism, MetadataTTL: 100 * time.Millisecond}
 }
 
 func (k kafkaGo) dialer() *kafka.Dialer {
