@@ -21,8 +21,9 @@ _HEAD = """# Compatibility
 `make conformance` writes this page: it plays the same steps with every client against Ottla and against Apache Kafka
 4.3.1. Each client library runs in a process of its own, unchanged. Steps are in `tests/conformance/scenario.py`.
 
-- **passed**: all steps of this feature. **failed**: at least one did not pass, see below the table.
-- **-**: the client does not offer it; the reasons are below the table.
+- **passed**: all steps of this feature that the client offers. **failed**: at least one did not pass, see below the
+  table.
+- **-**: the client does not offer it. [The reasons](#what-clients-do-not-offer) are at the end.
 - **not run here**: the tools that this client needs were missing on the machine of the run.
 """
 
@@ -86,10 +87,12 @@ def render(results: list[Result]) -> str:
     parts = [_HEAD]
     for target, title in TARGETS.items():
         parts += [f"\n## Client libraries on {title}\n", *_library_table(libraries, target)]
-        parts += _notes([result for result in libraries if result.target == target])
+        parts += _failures([result for result in libraries if result.target == target])
     applications = [result for result in results if result.feature == APPLICATION]
     if applications:
-        parts += ["\n## Applications and tools\n", *_application_table(applications), *_notes(applications)]
+        parts += ["\n## Applications and tools\n", *_application_table(applications), *_failures(applications)]
+    lacking = (f"- {each.client}: {each.reason}" for each in results if each.outcome == "not offered")
+    parts += ["\n## What clients do not offer\n", *dict.fromkeys(lacking)]
     return "\n".join(parts) + "\n"
 
 
@@ -116,12 +119,9 @@ def _application_table(results: list[Result]) -> Iterator[str]:
         yield f"| {client} | {' | '.join(cells)} |"
 
 
-def _notes(results: list[Result]) -> list[str]:
-    """Return a line for each test that failed, and one for each thing that a client does not offer."""
-    failed = [f"- failed: {each.client}, `{each.test}`: {each.reason}" for each in results if each.outcome == "failed"]
-    lacking = (each for each in results if each.outcome == "not offered")
-    not_offered = [f"- not offered: {each.client}, {each.feature}: {each.reason}" for each in lacking]
-    lines = list(dict.fromkeys(failed + not_offered))
+def _failures(results: list[Result]) -> list[str]:
+    """Return a line for each test that failed."""
+    lines = [f"- {each.client}, `{each.test}`: {each.reason}" for each in results if each.outcome == "failed"]
     return ["", *lines] if lines else []
 
 

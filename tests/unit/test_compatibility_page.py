@@ -43,8 +43,8 @@ def test_a_cell_is_passed_if_no_test_failed_and_one_passed(page):
         "| kcat | not run here | not run here | not run here | not run here |",
     ]
     assert lines[apache + 4] == "| java 4.3.1 | passed | not run here | not run here | not run here |"
-    assert "- failed: java, `test_records`: AssertionError: assert [1] == [2]" in lines
-    assert "- not offered: java, groups: it has none" in lines
+    assert "- java, `test_records`: AssertionError: assert [1] == [2]" in lines
+    assert "- java: it has none" in lines
 
 
 def test_applications_have_a_table_of_their_own(page):
