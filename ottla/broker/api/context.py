@@ -179,7 +179,7 @@ class Broker:
         """
         states = self.transactions.states
         if self.links is None:
-            exists = states.topic in self.cluster.topics
+            exists = states.partition_count or states.topic in self.cluster.topics
             return self, ErrorCode.NONE if exists else ErrorCode.COORDINATOR_NOT_AVAILABLE
         found = self._leader_of(states.topic, states.partition_for(transactional_id))
         if found is None:

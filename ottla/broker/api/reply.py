@@ -137,9 +137,10 @@ def encode_reply(request: Request, *values: Any, **named: Any) -> Encoded:
 
 def encode_tables(request: Request, outer: str, tables: Sequence[Sequence[Any]], **fields: Any) -> Encoded:
     """Return the reply of `with_tables`, encoded at once."""
+    encode = codec.response_encoder(request.api_key, request.api_version)
     failed = [row[1] for table in tables for row in table[-1] if row[1]]
-    reply = encode_reply(request, **{outer: tables}, **fields)
-    return reply._replace(row_errors=Counter(failed)) if failed else reply
+    encoded = encode(request.correlation_id, **{outer: tables}, **fields)
+    return Encoded(encoded, error_code=fields.get("error_code", 0), row_errors=Counter(failed) if failed else ())
 
 
 async def with_rows(broker: Broker, request: Request, array: str, rows: Iterable[Sequence[Any]]) -> Encoded:

@@ -80,7 +80,8 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         self._loader = CoordinatorLoader(topic, cluster, turns, self.new_shard, self.on_load, settle)
         self.shards: dict[int, S] = self._loader.shards
         self.loading = self._loader.loading
-        self._partition_count = 0
+        self.partition_count = 0
+        """The number of partitions of the topic, 0 until a request for an id has found the topic."""
         self._hashed = lru_cache(HASHES_KEPT)(self._hash)
 
     # ---- implemented by each coordinator
@@ -144,17 +145,17 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         """Return the shard that owns an id, or the error for the client if the shard is not available."""
         if not key and self.empty_id:
             return self.empty_id
-        count = self._partition_count
+        count = self.partition_count
         if not count:
             topic = self._cluster.topics.get(self.topic)
             if topic is None:
                 return ErrorCode.NOT_COORDINATOR
-            count = self._partition_count = topic.partition_count
+            count = self.partition_count = topic.partition_count
         return self.shard_at(self._hashed(key, count) if len(key) <= LONGEST_KEPT else self._hash(key, count))
 
     def partition_for(self, key: str) -> int:
         """Return the partition that holds an id. The topic need not exist yet."""
-        count = self._partition_count or self._cluster.internal_partition_count(self.topic)
+        count = self.partition_count or self._cluster.internal_partition_count(self.topic)
         return self._hashed(key, count) if len(key) <= LONGEST_KEPT else self._hash(key, count)
 
     def _hash(self, key: str, partition_count: int) -> int:
