@@ -12,10 +12,17 @@ from typing import Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.partition_rows import MOST_CHANGED, TOO_MANY, MergedTopics, merge_partitions, tabulate
+from ottla.broker.api.partition_rows import (
+    MOST_CHANGED,
+    TOO_MANY,
+    MergedTopics,
+    all_partitions,
+    merge_partitions,
+    tabulate,
+)
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.leadership import Leadership
-from ottla.broker.costs import LOOKUP_US, ROW_US
+from ottla.broker.costs import ROW_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import TopicPartition
@@ -32,8 +39,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if asked is not None:
         named = await merge_partitions(broker.turns, ((row.topic, row.partitions) for row in asked))
     elif refused is None:
-        named = {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}
-        broker.turns.charge(len(named) * LOOKUP_US)
+        named = all_partitions(broker)
     election = _Election(broker, is_unclean=_kind(request) == UNCLEAN)
     refused = refused or await election.hold(named)
 

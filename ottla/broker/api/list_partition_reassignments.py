@@ -11,11 +11,11 @@ from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.partition_rows import MergedTopics, merge_partitions
+from ottla.broker.api.partition_rows import MergedTopics, all_partitions, merge_partitions
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import PartitionRegistration
 from ottla.broker.cluster.reassignment import is_in_progress
-from ottla.broker.costs import LOOKUP_US, ROW_US
+from ottla.broker.costs import ROW_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError
 
@@ -32,8 +32,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if asked is not None:
         named = await merge_partitions(broker.turns, ((row.name, row.partition_indexes) for row in asked))
     elif refused is None:
-        named = {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}
-        broker.turns.charge(len(named) * LOOKUP_US)
+        named = all_partitions(broker)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     for name, indexes in named.items():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ApiError, ErrorCode
@@ -25,6 +26,13 @@ async def merge_partitions(turns: Turns, topics: Iterable[tuple[str, Sequence[in
         merged.setdefault(name, {}).update(dict.fromkeys(indexes))
         await turns.spend(ROW_US + len(indexes) * LOOKUP_US)
     return merged
+
+
+def all_partitions(broker: Broker) -> MergedTopics:
+    """Return the partitions of all topics, for a request without a list."""
+    topics = broker.cluster.topics
+    broker.turns.charge(len(topics) * LOOKUP_US)
+    return {name: range(topic.partition_count) for name, topic in topics.items()}
 
 
 async def tabulate(
