@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cache_folder import CACHE
 from targets import TARGETS, Broker
 
 HERE = Path(__file__).parent
 CONFLUENT_KAFKA_JAVASCRIPT = "1.10.1"
 """The package of npm that has the sources of librdkafka 2.15.1."""
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 BUILT = CACHE / f"librdkafka-of-confluent-kafka-javascript-{CONFLUENT_KAFKA_JAVASCRIPT}"
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
 AT_ONCE = 3

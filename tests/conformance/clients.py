@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from cache_folder import fill_once
 from node_drivers import PROGRAMS, lacks_packages, node_command
 
 HERE = Path(__file__).parent
@@ -334,21 +335,13 @@ def kafka_jars():
 
 
 def fetch_jars(pom, name):
-    """Return the folder of this name, next to Kafka's jars, with what a pom depends on, fetched on first use.
+    """Return the folder of this name, next to Kafka's jars, with what a pom depends on, fetched on first use."""
 
-    Others may fetch at the same time, so a folder that exists is complete.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-    folder, fetched = cache / name, cache / f"{name}.{os.getpid()}"
-    if not folder.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
+    def fetch(folder):
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         subprocess.run(command, check=True, capture_output=True, timeout=900)
-        if folder.exists():  # another process was faster
-            shutil.rmtree(fetched)
-        else:
-            fetched.rename(folder)
-    return folder
+
+    return fill_once(name, fetch)
 
 
 def clients_jar(version):

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from client_suites import BUILT, CACHE, CONFLUENT_KAFKA_JAVASCRIPT, build_librdkafka
+from cache_folder import fill_once
+from client_suites import BUILT, CONFLUENT_KAFKA_JAVASCRIPT, build_librdkafka
 
 DRIVERS = Path(__file__).parent / "drivers"
 CONFLUENT = "@confluentinc/kafka-javascript"
@@ -39,19 +40,17 @@ def lacks_packages(name):
 
 
 def _fetch(name):
-    """Return the folder with the packages of a driver. A folder that exists is complete."""
-    folder = CACHE / f"node-{PACKAGES[name][0].lstrip('@').replace('/', '-')}"
-    if not folder.exists():
-        fetched = folder.with_name(f"{folder.name}.{os.getpid()}")
-        fetched.mkdir(parents=True)
-        _run(fetched, "npm", "install", "--silent", "--ignore-scripts", *PACKAGES[name])
+    """Return the folder with the packages of a driver."""
+
+    def fetch(folder):
+        _run(folder, "npm", "install", "--silent", "--ignore-scripts", *PACKAGES[name])
         if name == "kafkajs":
             # A native codec: without it, the driver lists lz4 as missing.
-            _run(fetched, "npm", "rebuild", "--silent", "lz4", check=False)
+            _run(folder, "npm", "rebuild", "--silent", "lz4", check=False)
         else:
-            _fetch_binding(fetched)
-        fetched.rename(folder)
-    return folder
+            _fetch_binding(folder)
+
+    return fill_once(f"node-{PACKAGES[name][0].lstrip('@').replace('/', '-')}", fetch)
 
 
 def _fetch_binding(folder):

@@ -1,15 +1,13 @@
 """kcat, from the path or from Debian's package: metadata, produce, consume, groups, transactions."""
 
-import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from cache_folder import fill_once
 from scenario import StepContext
 
 PACKAGES = ("kcat", "librdkafka1", "libyajl2")
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla" / "kcat"
 
 pytestmark = pytest.mark.conformance
 
@@ -18,19 +16,20 @@ def fetch_kcat():
     """Return the command of kcat. Without one, unpack Debian's package into the cache folder, or skip the test."""
     if program := shutil.which("kcat"):
         return [program]
-    if not CACHE.exists():
-        if missing := [name for name in ("apt-get", "dpkg") if shutil.which(name) is None]:
-            pytest.skip(f"no kcat on the path, and no {missing[0]} to fetch Debian's package")
-        fetched = CACHE.with_name(f"kcat.{os.getpid()}")
-        fetched.mkdir(parents=True)
-        done = subprocess.run(["apt-get", "download", *PACKAGES], cwd=fetched, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"no kcat on the path, and apt-get: {done.stderr.strip().splitlines()[-1]}")
-        for package in fetched.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, fetched], check=True)
-        fetched.rename(CACHE)
-    libraries = ":".join(str(folder) for folder in (CACHE / "usr" / "lib").iterdir())
-    return ["env", f"LD_LIBRARY_PATH={libraries}", str(CACHE / "usr" / "bin" / "kcat")]
+    folder = fill_once("kcat", unpack_kcat)
+    libraries = ":".join(str(each) for each in (folder / "usr" / "lib").iterdir())
+    return ["env", f"LD_LIBRARY_PATH={libraries}", str(folder / "usr" / "bin" / "kcat")]
+
+
+def unpack_kcat(folder):
+    """Unpack Debian's package into a folder, or skip the test."""
+    if missing := [name for name in ("apt-get", "dpkg") if shutil.which(name) is None]:
+        pytest.skip(f"no kcat on the path, and no {missing[0]} to fetch Debian's package")
+    done = subprocess.run(["apt-get", "download", *PACKAGES], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no kcat on the path, and apt-get: {done.stderr.strip().splitlines()[-1]}")
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, folder], check=True)
 
 
 @pytest.fixture(scope="module")

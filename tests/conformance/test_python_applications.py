@@ -1,12 +1,12 @@
 """Applications of Quix Streams and FastStream that copy a topic, through a stop and a restart."""
 
 import hashlib
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cache_folder import fill_once
 from clients import eventually
 from scenario import StepContext
 
@@ -19,7 +19,6 @@ NAMES = {
 }
 EXACTLY_ONCE = {"quix"}
 """The others promise each record at least once."""
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 VALUES = [f"record {number:04}" for number in range(1_000)]
 PARTITIONS = 3
 
@@ -30,16 +29,16 @@ pytestmark = pytest.mark.conformance
 def python():
     """Return the Python of an environment with the packages, which pip fetches on first use."""
     wanted = f"{sys.version_info[:2]} {PACKAGES}"
-    folder = CACHE / f"applications-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
-    if not folder.exists():
-        made = CACHE / f"{folder.name}.{os.getpid()}"
-        subprocess.run([sys.executable, "-m", "venv", str(made)], check=True, capture_output=True, timeout=300)
-        install = [made / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES]
-        done = subprocess.run(install, capture_output=True, text=True, timeout=900)
+
+    def install(folder):
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=300)
+        command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
         if done.returncode:
             pytest.skip(f"pip cannot install {', '.join(PACKAGES)}: {done.stderr.strip().splitlines()[-1]}")
-        made.rename(folder)
-    return folder / "bin" / "python"
+
+    digest = hashlib.sha256(wanted.encode()).hexdigest()[:12]
+    return fill_once(f"applications-{digest}", install) / "bin" / "python"
 
 
 @pytest.mark.parametrize("name", NAMES)
