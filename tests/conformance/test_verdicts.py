@@ -78,6 +78,20 @@ def test_verdicts_depend_on_the_rights_of_the_user(states, user):
         assert "lacks DESCRIBE on " in said
 
 
+@pytest.mark.parametrize("user", [ALL_RIGHTS, READ_ALONE, ONE_DENIED])
+@pytest.mark.parametrize("states", BROKERS, indirect=True)
+def test_abort_refuses_what_is_not_proved_to_be_forgotten(states, user):
+    for name in STATES:
+        standing, _ = states.standing(user, name)
+        if standing == "forgotten":
+            continue
+        place = (f"topic-{name}", 0)
+        (row,) = states.ask(user, "why", *map(str, place))[1]["open transactions"]
+        code, document, said = states.ask(user, "abort", "--yes", *map(str, (*place, row["start_offset"])))
+        assert (code, document["transaction"][0]["standing"]) == (1, standing), said
+        assert states.client.last_stable_offset(*place) == row["start_offset"]
+
+
 @pytest.mark.parametrize("states", BROKERS, indirect=True)
 def test_a_transaction_shortly_past_its_timeout_is_in_time(states, monkeypatch):
     monkeypatch.setattr("ottla.verdict.OVERDUE_AFTER_MS", LONG_MS)
