@@ -239,10 +239,6 @@ class BrokerInEachState:
         (row,) = document["open transactions"]
         return row["standing"], said
 
-    def execute(self, command):
-        """Run a command of `ottla txn` that a remedy names."""
-        run_remedy(command)
-
 
 def run_remedy(command):
     """Run `ottla txn abort` or `ottla txn fence`, and agree to it."""
