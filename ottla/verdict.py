@@ -9,7 +9,6 @@ coordinator still holds tears it. So FORGOTTEN needs proof that every transactio
 transaction".
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -221,7 +220,10 @@ def remedies(
     fence = _fencing_commands(verdict.known.transactional_id, bootstrap, properties)
     left_ms = time_left_ms(verdict.known, now_ms)
     if verdict.known.never_times_out:
-        return [Remedy(f"wait: its producer ends it, it {NEVER_TIMES_OUT}; do not fence it if others commit"), *fence]
+        return [
+            Remedy(f"wait: its producer ends it, it {NEVER_TIMES_OUT}; do not fence it if others commit"),
+            fence[-1],
+        ]
     if left_ms is None or left_ms < 0:
         wait = Remedy("wait: the coordinator checks every transaction.abort.timed.out.transaction.cleanup.interval.ms")
     else:
@@ -230,20 +232,22 @@ def remedies(
 
 
 def abort_commands(found: OpenTransaction, bootstrap: str, properties: str = "") -> list[Remedy]:
-    """Return the commands that write an abort marker to this partition: for a forgotten transaction only.
-
-    A leader refuses a marker with a lower coordinator epoch than the last marker's. Before the first marker the epoch
-    is 0: Kafka's tool also replaces -1 by 0, and no coordinator has a lower epoch.
-    """
-    epoch = max(0, found.coordinator_epoch)
-    python = ["kafka-python", "admin"]
-    for address in bootstrap.split(","):
-        python += ["-b", address]
-    python += ["transactions", "abort", "--topic", found.topic, "--partition", str(found.partition)]
-    python += ["--producer-id", str(found.producer_id), "--producer-epoch", str(found.epoch)]
-    python += ["--coordinator-epoch", str(epoch)]
+    """Return the commands that write an abort marker to this partition: for a forgotten transaction only."""
+    ottla = _ottla_txn("abort", bootstrap, properties, found.topic, str(found.partition), str(found.start_offset))
     java = abort_command(found.place, found.start_offset, bootstrap, properties)
-    return [Remedy("abort it on this partition", shell_line(python)), Remedy("or with Kafka's tool", java)]
+    return [
+        Remedy("abort it on this partition", ottla),
+        Remedy("or with Kafka's tool", java),
+    ]
+
+
+def marker_epoch(found: OpenTransaction) -> int:
+    """Return the coordinator epoch for an abort marker that is written by hand.
+
+    A leader refuses a marker with a lower epoch than the last marker's. Before the first marker it is 0: Kafka's tool
+    also replaces -1 by 0, and no coordinator has a lower epoch.
+    """
+    return max(0, found.coordinator_epoch)
 
 
 SOME_BROKERS: Final = "HOST:PORT"
@@ -258,7 +262,15 @@ def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = SOM
 
 def why_command(place: TopicPartition, bootstrap: str = SOME_BROKERS) -> str:
     """Return the command that explains a partition's open transactions with requests to the brokers."""
-    return shell_line(["ottla", "txn", "why", place[0], str(place[1]), "-b", bootstrap])
+    return _ottla_txn("why", bootstrap, "", place[0], str(place[1]))
+
+
+def _ottla_txn(command: str, bootstrap: str, properties: str, *arguments: str) -> str:
+    """Return a command line of `ottla txn`. A name that begins with a hyphen is no option after "--"."""
+    login = ["-b", bootstrap, *(["--command-config", properties] if properties else [])]
+    if any(argument.startswith("-") for argument in arguments):
+        return shell_line(["ottla", "txn", command, *login, "--", *arguments])
+    return shell_line(["ottla", "txn", command, *arguments, *login])
 
 
 def _kafka_transactions(bootstrap: str, properties: str) -> list[str]:
@@ -267,17 +279,12 @@ def _kafka_transactions(bootstrap: str, properties: str) -> list[str]:
 
 
 def _fencing_commands(transactional_id: str, bootstrap: str, properties: str) -> list[Remedy]:
-    """Return commands that send InitProducerId: the coordinator aborts the transaction everywhere.
-
-    kafka-python's command line cannot send this request, so its producer does.
-    """
-    name = json.dumps(transactional_id, ensure_ascii=False)  # no single quotes, which the shell's quoting doubles
-    settings = f'bootstrap_servers="{bootstrap}", transactional_id={name}'
-    script = f"from kafka import KafkaProducer; KafkaProducer({settings}).init_transactions()"
+    """Return commands that send InitProducerId: the coordinator aborts the transaction everywhere."""
+    ottla = _ottla_txn("fence", bootstrap, properties, transactional_id)
     java = [*_kafka_transactions(bootstrap, properties), "forceTerminateTransaction"]
     java += ["--transactionalId", transactional_id]
     return [
-        Remedy("or fence its producer, which aborts the transaction everywhere", shell_line(["python", "-c", script])),
+        Remedy("or fence its producer, which aborts the transaction everywhere", ottla),
         Remedy("or fence it with Kafka's tool (4.1 or later)", shell_line(java)),
     ]
 

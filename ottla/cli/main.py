@@ -33,7 +33,7 @@ GROUPS: Final = {
         ),
         "txn": (
             "ottla.cli.txn.command",
-            "Find transactions that hold back committed reads, and those that will never end.",
+            "Find transactions that hold back committed reads, and those that will never end; end them.",
         ),
         "ids": ("ottla.cli.ids", "Show or raise the counter of producer ids in ZooKeeper."),
         "audit": ("ottla.spark_jobs.command_lines", "Audit data directories in place, or a cluster over the wire."),

@@ -142,6 +142,19 @@ def fail(code: int, problem: object) -> NoReturn:
     sys.exit(code)
 
 
+def ask_first(code: int, question: str, agreed: bool) -> None:
+    """Ask on the terminal unless the user has `agreed` by `--yes`. End the command with this code at a no.
+
+    Without a terminal there is no answer: the command ends, and names the option.
+    """
+    if agreed:
+        return
+    if not sys.stdin.isatty():
+        fail(code, f"{question} Stdin is no terminal, so nothing was changed: --yes does it without a question")
+    if not click.confirm(printable(question), err=True):
+        fail(code, "nothing was changed")
+
+
 @contextmanager
 def exit_at_errors(code: int, path: Path, *reasons: type[Exception]) -> Iterator[None]:
     """End the command with this code and one line at an error of a file, by default `path`, and at `reasons`."""

@@ -30,6 +30,8 @@ EARLIEST: Final = -2
 CONSUMER, DEBUGGER = -1, -2
 """Replica ids of clients. Any replica answers ListOffsets for a debugger, only the leader for a consumer."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+GROUP, TRANSACTION = 0, 1
+"""Key types of FindCoordinator."""
 
 _NOT_LOADED: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -250,13 +252,28 @@ class Cluster(Brokers):
             raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
         return list(reply.groups)
 
-    def list_open_ids(self, broker: int, address: Address, **filters: Any) -> list[str]:
-        """Return the ids with an unfinished transaction that one broker coordinates. Raises Unanswered."""
+    def list_ids(self, broker: int, address: Address, states: Sequence[str] = OPEN_STATES, **filters: Any) -> list[str]:
+        """Return the transactional ids in these states, or in all without any, that one broker coordinates.
+
+        Raises Unanswered.
+        """
         request = codec.request_class(ApiKey.LIST_TRANSACTIONS)
-        reply = self.ask(address, request(state_filters=list(OPEN_STATES), producer_id_filters=[], **filters))
+        reply = self.ask(address, request(state_filters=list(states), producer_id_filters=[], **filters))
         if reply.error_code:
             raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
         return [row.transactional_id for row in reply.transaction_states]
+
+    def find_coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
+        """Return the broker that coordinates a group or a transactional id, and its address. Raises Unanswered."""
+        request = codec.request_class(ApiKey.FIND_COORDINATOR)
+        deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
+        while True:
+            (row,) = self.ask_any(request(key_type=key_type, coordinator_keys=[key])).coordinators
+            if not row.error_code:
+                return row.node_id, (row.host, row.port)
+            if row.error_code not in _NOT_LOADED or time.monotonic() > deadline:
+                raise Unanswered(f"no coordinator of {key!r}: {error_name(row.error_code)}")
+            time.sleep(RETRY_S)
 
     def committed_offsets(self) -> Iterator[tuple[str, int, Any]]:
         """Yield what `fetch_offsets` yields, of all groups that this user sees. Raises Unanswered."""

@@ -6,7 +6,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
+from ottla.wire import Unanswered
 from ottla.wire.brokers import Address
+from ottla.wire.login import error_name
 
 PARTITIONS_AT_ONCE: Final = 200
 DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -77,6 +79,19 @@ def parse_topology(reply: Any) -> Topology:
             rights[topic.name] = frozenset(map(int, topic.authorized_operations))
     brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
     return Topology(brokers, topics, errors, topic_ids, reply.cluster_id or "", rights)
+
+
+def find_leader(topology: Topology, name: str, number: int) -> int:
+    """Return the broker that leads a partition. Raises Unanswered if there is no such partition, or no leader."""
+    if error := topology.errors.get(name):
+        raise Unanswered(f"topic {name}: {error_name(error)}")
+    places = topology.topics[name]
+    if number not in places:
+        raise Unanswered(f"topic {name} has partitions 0 to {len(places) - 1}, not {number}")
+    leader = places[number].leader
+    if leader not in topology.brokers:
+        raise Unanswered(f"{name}-{number} has no leader")
+    return leader
 
 
 def by_leader(

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from differential.two_phase_tables import OPTIONS
 from open_transactions import UNVERIFIED, Client
 from targets import TARGETS, run_tool, tool_command
+from transaction_states import run_remedy
 
 from ottla.cli.main import main
 from ottla.protocol.api_keys import ApiKey
@@ -69,16 +70,13 @@ class Tools:
         return [[re.sub(r"^\d{13}$", "TIME", cell) for cell in cells] for cells in (*lines[:1], *sorted(lines[1:]))]
 
     def execute(self, command):
-        """A command that our tools advise, with the Python and the Kafka that are here."""
-        words = shlex.split(command)
-        if words[0] == "kafka-transactions.sh":
-            words[:1] = tool_command(TRANSACTIONS)
-        elif words[:2] == ["kafka-python", "admin"]:
-            words[:2] = [sys.executable, "-m", "kafka.admin"]
-        else:
-            assert words[0] == "python"
-            words[0] = sys.executable
-        done = run(words)
+        """A command that our tools advise, with the Kafka that is here."""
+        program, *words = shlex.split(command)
+        if program == "ottla":
+            run_remedy(command)
+            return
+        assert program == "kafka-transactions.sh"
+        done = run([*tool_command(TRANSACTIONS), *words])
         assert done.returncode == 0, done.stderr
 
 
@@ -248,7 +246,7 @@ def test_why_explains_an_open_transaction_and_how_to_end_it(tools):
     assert (third["standing"], third["transactional_id"], third["frees"]) == ("forgotten", None, 4)
     assert tools.ottla("why", topic, 1, code=1)["open transactions"][0]["transactional_id"] == "second"
 
-    fence = [row["command"] for row in document["remedies"] if (row["command"] or "").startswith("python -c")]
+    fence = [row["command"] for row in document["remedies"] if (row["command"] or "").startswith("ottla txn fence")]
     tools.execute(fence[0])
     tools.client.until(lambda: tools.client.last_stable_offset(topic, 0) == 2)
     rows = tools.ottla("why", topic, 0, code=1)["open transactions"]
@@ -279,7 +277,7 @@ def test_orphans_are_found_with_the_command_that_aborts_them(tools):
         for row in of_topic(document, "orphans", topic)
     ] == [(0, late, 2, "late", "CompleteCommit"), (2, unknown, 0, None, None)]
     for row in of_topic(document, "remedies", topic):
-        if row["command"].startswith("kafka-python"):
+        if row["command"].startswith("ottla"):
             tools.execute(row["command"])
     tools.ottla("orphans", "--topic", topic, code=0)
     assert [tools.client.last_stable_offset(topic, each) for each in range(3)] == [4, 0, 2]

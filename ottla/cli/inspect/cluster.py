@@ -52,7 +52,7 @@ def _ask_coordinators(cluster: Cluster, topology: Topology, gaps: list[str]) -> 
     found: list[KnownTransaction] = []
     for broker, address in sorted(topology.brokers.items()):
         try:
-            found += cluster.describe(broker, address, cluster.list_open_ids(broker, address))
+            found += cluster.describe(broker, address, cluster.list_ids(broker, address))
         except Unanswered as error:
             gaps.append(str(error))
     return sorted(one for one in found if one.state in OPEN_STATES)

@@ -125,12 +125,12 @@ class Watch(Cluster):
             return set()
 
     def _open_ids(self, broker: int, address: Address) -> tuple[int, list[str]]:
-        found = self.list_open_ids(broker, address)
+        found = self.list_ids(broker, address)
         total = len(found)
         for older_ms in OLDER_MS if self._serves(address, ApiKey.LIST_TRANSACTIONS) >= 1 else ():
             if len(found) <= MOST_TRANSACTIONS:
                 break
-            older = self.list_open_ids(broker, address, duration_filter=older_ms)
+            older = self.list_ids(broker, address, duration_filter=older_ms)
             if not older:
                 break
             found = older

@@ -1,12 +1,12 @@
-"""`ottla txn`: transactions that hold back committed reads, and those that their coordinator forgot. shell
+"""`ottla txn`: list transactions, find those that hold back committed reads, and end them. shell
 
-For any Kafka, over plain connections. Both commands only read; the user must carry out their advice.
+For any Kafka, over the wire.
 """
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,42 +21,83 @@ NOTHING, SOMETHING, FAILED = 0, 1, 2
 
 @click.group()
 def txn() -> None:
-    """Find transactions that hold back committed reads, and those that will never end.
+    """Find transactions that hold back committed reads, and those that will never end; end them.
 
     For any Kafka, Ottla or Apache, 3.0 or later.
-    `kafka-python admin transactions` lists, describes and aborts transactions; these commands find the ones to abort.
-
-    Exit codes: 0 nothing found, 1 something found, 2 usage, or the brokers could not be asked.
     """
 
 
+@txn.command(name="list")
+@click.option("--all", "with_ended", is_flag=True, help="Include ids whose last transaction has ended.")
+@asks_a_cluster
+def list_ids(
+    with_ended: bool, bootstrap_server: str, command_config: Path | None, timeout_s: float, format_name: str
+) -> None:
+    """List the transactional ids with an open transaction, the oldest first.
+
+    Asks every broker for the ids that it coordinates. `age_ms` is the time since the transaction began, by the clock of
+    this machine. A user sees only the ids that it may describe.
+
+    Exit codes: 0 every broker has answered, 2 the brokers could not be asked.
+    """
+    from ottla.cli.txn.states import search, show
+
+    def run(cluster: "Cluster") -> int:
+        found = search(cluster, with_ended)
+        show(found, output_for(format_name))
+        for gap in found.gaps:
+            complain(gap)
+        return FAILED if found.gaps else NOTHING
+
+    _ask(run, bootstrap_server, command_config, timeout_s)
+
+
 @txn.command()
-@click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("topic", required=False)
+@click.argument("partition", type=click.IntRange(min=0), required=False)
+@click.option("--group", metavar="GROUP", help="Partitions that this group reads, and the one with its offsets.")
 @asks_a_cluster
 def why(
-    topic: str,
-    partition: int,
+    topic: str | None,
+    partition: int | None,
+    group: str | None,
     bootstrap_server: str,
     command_config: Path | None,
     timeout_s: float,
     format_name: str,
 ) -> None:
-    """Show which transaction holds back the last stable offset of a partition.
+    """Show which transactions hold back the last stable offset: of all partitions, of a topic, a group, a partition.
 
-    Consumers with isolation.level=read_committed read only up to this offset. Lists the open transactions of the
-    partition, the oldest first: this one holds the offset back. `frees` counts the offsets up to the next transaction,
-    or to the end. `age_ms` is the time since the transaction began, or since its last batch if the start is unknown, by
-    the clock of this machine.
+    Consumers with isolation.level=read_committed read only up to this offset.
 
-    Exit codes: 0 nothing is held back, 1 something is, 2 the brokers could not be asked.
+    Without PARTITION: the partitions that are held back. What never ends by itself comes first, then what is overdue,
+    then the largest number of offsets. A group also waits for a transaction with offsets of the group.
+
+    With PARTITION: all open transactions of the partition, the oldest first: this one holds the offset back. `frees`
+    counts the offsets up to the next transaction, or to the end. `age_ms` is the time since the transaction began, or
+    since its last batch if the start is unknown, by the clock of this machine.
+
+    Exit codes: 0 nothing is held back, 1 something is, 2 usage, or not all brokers answered.
     """
+    from ottla.cli.txn.held_back import places_of_group, places_of_topic, search
+    from ottla.cli.txn.held_back import show as show_held
     from ottla.cli.txn.why import explain, show
 
+    if group is not None and topic is not None:
+        raise click.UsageError("--group and TOPIC exclude each other")
+    properties = str(command_config or "")
+
     def run(cluster: "Cluster") -> int:
-        found = explain(cluster, topic, partition)
-        show(found, output_for(format_name), bootstrap_server, str(command_config or ""))
-        return SOMETHING if found.held_back else NOTHING
+        if topic is not None and partition is not None:
+            explained = explain(cluster, topic, partition)
+            show(explained, output_for(format_name), bootstrap_server, properties)
+            return SOMETHING if explained.held_back else NOTHING
+        places = places_of_topic(cluster, topic) if group is None else places_of_group(cluster, group)
+        found = search(cluster, *places)
+        show_held(found, output_for(format_name), bootstrap_server, properties)
+        for gap in found.gaps:
+            complain(gap)
+        return SOMETHING if found.held else FAILED if found.gaps else NOTHING
 
     _ask(run, bootstrap_server, command_config, timeout_s)
 
@@ -96,6 +137,68 @@ def orphans(
         if found.orphans:
             return SOMETHING
         return FAILED if found.gaps else NOTHING
+
+    _ask(run, bootstrap_server, command_config, timeout_s)
+
+
+_agrees: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@txn.command()
+@click.argument("transactional_id")
+@_agrees
+@asks_a_cluster
+def fence(
+    transactional_id: str,
+    yes: bool,
+    bootstrap_server: str,
+    command_config: Path | None,
+    timeout_s: float,
+    format_name: str,
+) -> None:
+    """Abort the transaction of a transactional id in all its partitions, and refuse its producer from then on.
+
+    Prints the state of the id, and asks. Sends InitProducerId, as a new producer with this id does. A transaction of a
+    two-phase commit is left alone: other systems may have committed their part.
+
+    Exit codes: 0 fenced, 1 not fenced: refused, or not agreed, 2 usage, or the brokers did not do it.
+    """
+    from ottla.cli.txn import fence as fencing
+
+    def run(cluster: "Cluster") -> int:
+        return fencing.fence(cluster, transactional_id, output_for(format_name), yes)
+
+    _ask(run, bootstrap_server, command_config, timeout_s)
+
+
+@txn.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("offset", type=click.IntRange(min=0))
+@_agrees
+@asks_a_cluster
+def abort(
+    topic: str,
+    partition: int,
+    offset: int,
+    yes: bool,
+    bootstrap_server: str,
+    command_config: Path | None,
+    timeout_s: float,
+    format_name: str,
+) -> None:
+    """Abort the transaction that begins at OFFSET, in one partition, if its coordinator has forgotten it.
+
+    Prints the verdict, and asks. Writes an abort marker, as kafka-transactions.sh abort does. Any other transaction is
+    left to its coordinator: an abort in one partition would tear it. `ottla txn fence` ends it in all partitions.
+
+    Exit codes: 0 aborted, 1 not aborted: refused, or not agreed, 2 usage, or the brokers did not do it.
+    """
+    from ottla.cli.txn import abort as aborting
+
+    def run(cluster: "Cluster") -> int:
+        place, properties = (topic, partition, offset), str(command_config or "")
+        return aborting.abort(cluster, place, output_for(format_name), bootstrap_server, properties, yes)
 
     _ask(run, bootstrap_server, command_config, timeout_s)
 

@@ -1,21 +1,18 @@
 """Open transactions that their coordinator has forgotten, in all partitions. shell"""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import click
-
 from ottla.cli.output import Output, table_of
-from ottla.protocol.values import TopicPartition
+from ottla.cli.txn.progress import open_transactions
 from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
 from ottla.wire import Unanswered
 from ottla.wire.cluster import Cluster
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name
-from ottla.wire.topology import DELETED, PARTITIONS_AT_ONCE
+from ottla.wire.topology import DELETED
 
 
 class Search(NamedTuple):
@@ -38,7 +35,7 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
     gaps = [f"topic {name}: {error_name(error)}" for name, error in topology.errors.items() if error not in DELETED]
     places = [(name, number) for name in sorted(topology.topics) for number in sorted(topology.topics[name])]
 
-    opened, unheard = _with_progress(cluster, places)
+    opened, unheard = open_transactions(cluster, places)
     now_ms = round(time.time() * 1000)
     rows, _, unsure, now_ms = judge_open(
         cluster, [each for each in opened if now_ms - each.last_timestamp_ms >= min_age_ms]
@@ -50,14 +47,6 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
     gaps += [*unheard, *unsure]
     gaps += [f"open transactions without a verdict: {count} ({reason})" for reason, count in reasons.items()]
     return Search(found, unknown, len(places), len(opened), gaps, now_ms)
-
-
-def _with_progress(cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[list[OpenTransaction], list[str]]:
-    """Return the open transactions. Show the progress on stderr if it is a terminal and the requests are many."""
-    if len(places) <= PARTITIONS_AT_ONCE or not sys.stderr.isatty():
-        return cluster.open_transactions(places)
-    with click.progressbar(length=len(places), label="asking partitions", file=sys.stderr, show_pos=True) as bar:
-        return cluster.open_transactions(places, bar.update)
 
 
 def show(found: Search, output: Output, bootstrap: str, properties: str) -> None:

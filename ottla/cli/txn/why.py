@@ -9,7 +9,7 @@ from ottla.wire import Unanswered
 from ottla.wire.brokers import Address
 from ottla.wire.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from ottla.wire.judge_open import judge_open
-from ottla.wire.login import error_name
+from ottla.wire.topology import find_leader
 
 ATTEMPTS: Final = 5
 
@@ -19,14 +19,7 @@ _Snapshot = tuple[int, int, list[tuple[OpenTransaction, Verdict]], int]
 def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
     """Query the partition's leader, then the coordinators. Raises Unanswered if the partition does not exist."""
     topology = cluster.topology([topic])
-    if error := topology.errors.get(topic):
-        raise Unanswered(f"topic {topic}: {error_name(error)}")
-    places = topology.topics[topic]
-    if partition not in places:
-        raise Unanswered(f"topic {topic} has partitions 0 to {len(places) - 1}, not {partition}")
-    leader = places[partition].leader
-    if leader not in topology.brokers:
-        raise Unanswered(f"{topic}-{partition} has no leader")
+    leader = find_leader(topology, topic, partition)
     for _ in range(ATTEMPTS):
         found, is_steady = _read_partition(cluster, topology.brokers[leader], topic, partition)
         if is_steady:

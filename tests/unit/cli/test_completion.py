@@ -64,7 +64,7 @@ def words_before(path, argument):
 def test_the_commands_are_completed_with_their_lines_of_help():
     assert {item.value: item.help for item in complete([], "")} == {name: line for name, (_, line) in COMMANDS.items()}
     assert values([], "tx") == ["txn"]
-    assert set(values(["txn"], "")) == {"why", "orphans"}
+    assert set(values(["txn"], "")) == {"list", "why", "orphans", "fence", "abort"}
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=" ".join(path) or "ottla") for path, _ in commands()])

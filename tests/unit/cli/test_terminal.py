@@ -259,10 +259,17 @@ def test_the_json_of_txn_is_as_documented(cli, monkeypatch):
     monkeypatch.setattr(brokers, "BlockingConnection", world.connect)
     producers = [(0, 0, -1, 5, now_ms() - 3_600_000)]
     world.partitions[LEDGER] = Partition(stable=5, end=100, producers=producers)
-    why = cli("txn", "why", LEDGER[0], LEDGER[1], "-b", "one:9092", "--format", "json")
-    check_document("ottla txn why", json.loads(why.stdout))
-    orphans = cli("txn", "orphans", "-b", "one:9092", "--format", "json")
-    check_document("ottla txn orphans", json.loads(orphans.stdout))
+    world.know("going", 1, LEDGER)
+    for words, arguments in (
+        ("list", ()),
+        ("why", ()),
+        ("why TOPIC PARTITION", LEDGER),
+        ("orphans", ()),
+        ("fence", ("going", "--yes")),
+        ("abort", (*LEDGER, 5, "--yes")),
+    ):
+        printed = cli("txn", words.split()[0], *arguments, "-b", "one:9092", "--format", "json")
+        check_document(f"ottla txn {words}", json.loads(printed.stdout))
 
 
 def test_the_json_of_corpus_is_as_documented(cli, tmp_path):

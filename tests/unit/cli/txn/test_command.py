@@ -1,57 +1,16 @@
-import json
 import re
 import shlex
 import socket
 import threading
 
 import pytest
-from click.testing import CliRunner
 
-from ottla.cli.main import main
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.wire import brokers
-from ottla.wire import cluster as asked
 from ottla.wire.topology import PARTITIONS_AT_ONCE
 from tests.timeout import EVENT_TIMEOUT_S
-from tests.unit.cli.txn.world import LEDGER, STATES, Partition, World, now_ms
-
-
-@pytest.fixture
-def world(monkeypatch):
-    world = World()
-    monkeypatch.setattr(brokers, "BlockingConnection", world.connect)
-    monkeypatch.setattr(asked, "RETRY_S", 0.001)
-    monkeypatch.setattr(asked, "RETRY_FOR_S", 0.03)
-    return world
-
-
-def ottla(*arguments):
-    result = CliRunner().invoke(main, ["txn", *arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def run_json(*arguments, code):
-    """Run a command, check its exit code, and return its JSON output."""
-    result = ottla(*arguments, "-b", "one:9092", "--format", "json")
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
-
-
-def producer(producer_id, start, *, epoch=0, coordinator_epoch=-1, age_ms=0):
-    return producer_id, epoch, coordinator_epoch, start, now_ms() - age_ms
-
-
-def hold(world, *starts, place=LEDGER, end=100):
-    """Open transactions of the producer ids 0, 1, ..."""
-    producers = [producer(number, start) for number, start in enumerate(starts)]
-    world.partitions[place] = Partition(stable=min(starts), end=end, producers=producers)
-
-
-def forget_nothing(world, *producer_ids):
-    for each in producer_ids:
-        world.know(f"order-{each}", each, LEDGER)
+from tests.unit.cli.txn.world import LEDGER, STATES, Partition, forget_nothing, hold, ottla, producer, run_json
 
 
 def test_why_reports_no_held_back_offsets_after_transactions_end(world):
@@ -156,8 +115,8 @@ def test_an_orphan_is_reported_with_commands_that_abort_it(world):
         "state": None,
         "reason": "no transactional id has producer id 9",
     }
-    python, java = [shlex.split(row["command"]) for row in document["remedies"]]
-    assert python[python.index("--producer-epoch") :] == ["--producer-epoch", "4", "--coordinator-epoch", "6"]
+    ours, java = [shlex.split(row["command"]) for row in document["remedies"]]
+    assert ours == ["ottla", "txn", "abort", "__consumer_offsets", "3", "10", "-b", "one:9092"]
     assert java[-2:] == ["--start-offset", "10"]
 
 
@@ -428,7 +387,7 @@ def test_on_a_terminal_a_long_search_shows_how_far_it_is(world, monkeypatch):
     quiet = ottla("orphans", "-b", "one:9092")
     assert quiet.stderr == ""
     shown = []
-    monkeypatch.setattr("ottla.cli.txn.orphans.sys", Terminal(shown))
+    monkeypatch.setattr("ottla.cli.txn.progress.sys", Terminal(shown))
     result = ottla("orphans", "-b", "one:9092")
     assert result.stdout == quiet.stdout
     assert "asking partitions" in "".join(shown)

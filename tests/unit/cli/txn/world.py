@@ -1,9 +1,13 @@
 """A cluster in a few dictionaries, in place of the connections of `ottla txn`."""
 
 import copy
+import json
 import time
 from types import SimpleNamespace
 
+from click.testing import CliRunner
+
+from ottla.cli.main import main
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -36,6 +40,9 @@ class World:
         self.may = lambda operation, kind, name: True
         self.acls = None  # [(name of a pattern of transactional ids, its type)]; None: no authorizer
         self.ahead_ms = 0  # the clocks of the brokers
+        self.committed = []  # the partitions of which each group has offsets
+        self.markers = []
+        self.marker_error = 0
         self._later = []
 
     def then(self, api, act):
@@ -146,6 +153,48 @@ class World:
             topics.append(SimpleNamespace(name=topic.name, partitions=rows))
         return SimpleNamespace(topics=topics)
 
+    def _find_coordinator(self, broker, message):
+        (key,) = message.coordinator_keys
+        at = self.known[key].broker if key in self.known else self.partitions[STATES].leader
+        host, port = self.brokers[at]
+        row = SimpleNamespace(error_code=0, key=key, node_id=at, host=host, port=port)
+        return SimpleNamespace(coordinators=[row])
+
+    def _offset_fetch(self, broker, message):
+        topics = [
+            SimpleNamespace(name=topic, partitions=[SimpleNamespace(partition_index=number)])
+            for topic, number in self.committed
+        ]
+        return SimpleNamespace(error_code=0, topics=topics)
+
+    def _init_producer_id(self, broker, message):
+        known = self.known[message.transactional_id]
+        if known.transaction_state == "Ongoing":
+            known.transaction_state = "PrepareAbort"
+            return SimpleNamespace(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
+        known.transaction_state, known.topics = "Empty", []
+        known.producer_epoch += 2
+        assert message.transaction_timeout_ms == known.transaction_timeout_ms
+        return SimpleNamespace(error_code=0, producer_id=known.producer_id, producer_epoch=known.producer_epoch)
+
+    def _write_txn_markers(self, broker, message):
+        (marker,) = message.markers
+        (topic,) = marker.topics
+        (number,) = topic.partition_indexes
+        partition = self.partitions[topic.name, number]
+        error = self.marker_error or (0 if partition.leader == broker else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not error:
+            assert not marker.transaction_result
+            self.markers.append(
+                (topic.name, number, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
+            )
+            partition.producers = [each for each in partition.producers if each[0] != marker.producer_id]
+            partition.end += 1
+            partition.stable = min((each[3] for each in partition.producers), default=partition.end)
+        row = SimpleNamespace(partition_index=number, error_code=error)
+        topics = [SimpleNamespace(name=topic.name, partitions=[row])]
+        return SimpleNamespace(markers=[SimpleNamespace(producer_id=marker.producer_id, topics=topics)])
+
     def _list_groups(self, broker, message):
         return SimpleNamespace(error_code=0, groups=[])
 
@@ -156,6 +205,7 @@ class World:
             each
             for each in [*self.known.values(), *self.former.values()]
             if each.broker == broker
+            and (not message.state_filters or each.transaction_state in message.state_filters)
             and (not message.producer_id_filters or each.producer_id in message.producer_id_filters)
             and self.may("DESCRIBE", "id", each.transactional_id)
             and (older_ms < 0 or now_ms() + self.ahead_ms - each.transaction_start_time_ms > older_ms)
@@ -189,3 +239,31 @@ class World:
 
 def now_ms():
     return round(time.time() * 1000)
+
+
+def ottla(*arguments):
+    result = CliRunner().invoke(main, ["txn", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def run_json(*arguments, code):
+    """Run a command, check its exit code, and return its JSON output."""
+    result = ottla(*arguments, "-b", "one:9092", "--format", "json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def producer(producer_id, start, *, epoch=0, coordinator_epoch=-1, age_ms=0):
+    return producer_id, epoch, coordinator_epoch, start, now_ms() - age_ms
+
+
+def hold(world, *starts, place=LEDGER, end=100):
+    """Open transactions of the producer ids 0, 1, ..."""
+    producers = [producer(number, start) for number, start in enumerate(starts)]
+    world.partitions[place] = Partition(stable=min(starts), end=end, producers=producers)
+
+
+def forget_nothing(world, *producer_ids):
+    for each in producer_ids:
+        world.know(f"order-{each}", each, LEDGER)
