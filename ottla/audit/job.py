@@ -16,6 +16,7 @@ from ottla.audit import command_line
 from ottla.audit.command_line import Arguments
 from ottla.audit.program import COULD_NOT_RUN, show
 from ottla.audit.selection import BadArgument, parse_requirement
+from ottla.colours import is_coloured
 from ottla.printable import printable
 from ottla.protocol.values import TopicPartition
 
@@ -149,8 +150,7 @@ def _print(found: "Audit", arguments: Arguments) -> None:
     else:
         is_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None
-        colour = is_terminal and "NO_COLOR" not in os.environ
-        show(text.text_report(found, everything=_everything(arguments), colour=colour, width=width))
+        show(text.text_report(found, everything=_everything(arguments), colour=is_coloured(sys.stdout), width=width))
 
 
 def _lacking(found: "Audit", required: Sequence[str]) -> list[str]:

@@ -1,7 +1,9 @@
 """Address and token of the admin port from flags, for `ottla serve` and for clients of that port. shell"""
 
 import logging
+import socket
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +16,12 @@ from ottla.cli.settings import IMPOSSIBLE_VALUE
 
 if TYPE_CHECKING:
     from ottla.admin.settings import AdminSettings
+    from ottla.broker.config import Config
 
+CLOSED: Final = "none"
+"""The value of --admin-listen without an admin port."""
+_LOOPBACK: Final = "127.0.0.1"
+_PORT: Final = 9644
 LEAST_TOKEN_CHARS: Final = 16
 MOST_TOKEN_BYTES: Final = 4096
 
@@ -39,9 +46,25 @@ def opens_admin_port(meaning: str) -> Callable[[Callable[..., Any]], Callable[..
     return lambda command: listen(token(command))
 
 
+def address_for_a_terminal(config: "Config") -> str:
+    """Return the address of an admin port that was not asked for: none without a terminal, or if clients log in.
+
+    Each user of this machine can open the page, which must show no more than the listeners do.
+    """
+    is_secured = config.authorizer_class_name or any(config.protocol(each) != "PLAINTEXT" for each in config.listeners)
+    if is_secured or not sys.stdout.isatty():
+        return CLOSED
+    with socket.socket() as probe:
+        try:
+            probe.bind((_LOOPBACK, _PORT))
+        except OSError:
+            return f"{_LOOPBACK}:0"
+    return f"{_LOOPBACK}:{_PORT}"
+
+
 def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings | None":
     """Return the settings of the admin port, None without a port. Report an invalid value on stderr and exit with 2."""
-    if listen is None:
+    if listen is None or listen == CLOSED:
         if token_file is not None:
             fail(IMPOSSIBLE_VALUE, "--admin-token-file needs --admin-listen HOST:PORT, which opens the admin port")
         return None

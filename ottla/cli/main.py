@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ GROUPS: Final = {
         "serve": ("ottla.cli.serve", "Run the broker."),
         "configs": ("ottla.cli.configs", "List options with value, default, origin and meaning."),
         "ctl": ("ottla.cli.ctl.command", "Query and control a running broker or proxy over its admin port."),
+        "completion": ("ottla.cli.completion", "Print the script that completes commands in a shell."),
     },
     "Look": {
         "health": ("ottla.cli.health", "Check whether a broker is ready, and print what is missing."),
@@ -87,6 +89,16 @@ class LateCommands(click.Group):
         module, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), cmd_name.replace("-", "_"))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command and its arguments. An unknown command ends with the known one that is most like it."""
+        name = args[0]
+        near = get_close_matches(name, COMMANDS, 1)
+        if near and name not in COMMANDS and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, COMMANDS))

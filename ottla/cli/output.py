@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn, Protocol
 import click
 
 from ottla.audit.report.columns import lay_out
+from ottla.colours import OF_VERDICT, Style, is_coloured
 from ottla.printable import printable
 from ottla.protocol.times import difference, utc
 
@@ -28,6 +29,8 @@ Row = Sequence[Any]
 
 WIDTH: Final = 120
 _COMMAND: Final = "command"
+# Columns that give a row its colour.
+_VERDICTS: Final = ("standing", "fate")
 # Columns of milliseconds that are points in time. All others are durations.
 MOMENTS: Final = frozenset({"last_timestamp_ms", "now_ms", "start_ms", "started_ms", "until_ms"})
 
@@ -79,9 +82,11 @@ class TextOutput:
         click.echo(f"{name}:")
         for line in (*layout.lines(heads, "_"), *layout.lines(["-" * width for width in layout.widths], " ")):
             click.echo(f"  {line}")
-        for row, command in zip(cells, commands, strict=True):
-            for line in layout.lines(row, " "):
-                click.echo(f"  {line}")
+        style, verdicts = Style(is_coloured(sys.stdout)), [columns.index(name) for name in _VERDICTS if name in columns]
+        for row, cell, command in zip(rows, cells, commands, strict=True):
+            code = next((OF_VERDICT.get(str(row[index]), "") for index in verdicts), "")
+            for line in layout.lines(cell, " "):
+                click.echo(f"  {style(code, line)}")
             if command is not None:
                 click.echo(f"    {printable(command)}")
 

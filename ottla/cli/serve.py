@@ -14,7 +14,7 @@ import click
 from ottla.broker import MOST_BROKERS
 from ottla.broker.config.option import INT32_MAX
 from ottla.broker.loggers import parse_levels
-from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
+from ottla.cli.admin import address_for_a_terminal, admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
 from ottla.cli.output import fail
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
@@ -93,7 +93,10 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     is_flag=True,
     help="Also print Kafka's line about a started broker, which testcontainers waits for.",
 )
-@opens_admin_port("Open the admin port, an HTTP server for tools and tests, such as 127.0.0.1:9644.")
+@opens_admin_port(
+    "Open the admin port, an HTTP server for people, tools and tests, such as 127.0.0.1:9644.  [default: on a terminal "
+    "127.0.0.1:9644, or a free port, unless clients have to log in; else none]"
+)
 @click.option(
     "--test-control",
     is_flag=True,
@@ -179,7 +182,7 @@ def serve(
     occupied = "" if format_data_dir else _holds_something_else(loaded.config.log_dirs)
     if reason := occupied or _refuse_brokers(loaded, broker_count):
         fail(IMPOSSIBLE_VALUE, reason)
-    admin = admin_or_exit(admin_listen, admin_token_file)
+    admin = admin_or_exit(admin_listen or address_for_a_terminal(loaded.config), admin_token_file)
     parts = None
     if as_version is not None and not test_control:
         raise click.UsageError("--as-version needs --test-control: it is for tests only")

@@ -1,12 +1,12 @@
 """Output of the demo: sections, steps, bars, tables and checked claims. shell"""
 
-import os
 import sys
 import textwrap
 import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from ottla.colours import is_coloured
 from ottla.printable import printable
 
 WIDTH = 88
@@ -18,7 +18,7 @@ class Screen:
 
     def __init__(self, stream: TextIO = sys.stdout) -> None:
         self._stream = stream
-        self._coloured = stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        self._coloured = is_coloured(stream)
         self._unicode = "utf" in (stream.encoding or "").lower()
         self._sections = 0
         self._began = time.monotonic()

@@ -10,9 +10,9 @@ from ottla.audit.checks import shape
 from ottla.audit.checks.finding import Finding, in_order
 from ottla.audit.pipeline import audit
 from ottla.audit.report.text import chart, text_report
-from ottla.audit.report.text_tables import Style
 from ottla.audit.request import Request
 from ottla.audit.runner import Progress, ThreadRunner
+from ottla.colours import Style
 
 
 def run_audit(root, now_ms=10_000):

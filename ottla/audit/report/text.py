@@ -14,7 +14,8 @@ from ottla.audit.checks.shape import Model
 from ottla.audit.checks.words import count
 from ottla.audit.report import open_now
 from ottla.audit.report.columns import lay_out
-from ottla.audit.report.text_tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table
+from ottla.audit.report.text_tables import partition_table
+from ottla.colours import BOLD, DIM, GREEN, RED, YELLOW, Style
 from ottla.printable import printable
 from ottla.protocol.times import utc
 from ottla.scan.storage import hide_secrets as shown_path

@@ -5,22 +5,11 @@ from typing import NamedTuple
 
 from ottla.audit.audited import PartitionAudit
 from ottla.audit.report.columns import fold
+from ottla.colours import BOLD, DIM, Style
 from ottla.printable import printable
 from ottla.scan.storage import hide_secrets
 
-BOLD, DIM, RED, YELLOW, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[33m", "\033[32m", "\033[0m"
-
 Cell = str | int | None
-
-
-class Style:
-    """Colours of the text, or none."""
-
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
-
-    def __call__(self, code: str, text: str) -> str:
-        return f"{code}{text}{PLAIN}" if self._colour and text else text
 
 
 class Head(NamedTuple):

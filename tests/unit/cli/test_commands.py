@@ -1,6 +1,7 @@
 import json
 import logging
 import re
+import socket
 import subprocess
 import sys
 from importlib import import_module
@@ -10,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from ottla import __version__
-from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Listener
+from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Listener, from_flags, load_config
+from ottla.cli.admin import address_for_a_terminal
 from ottla.cli.logs import JsonFormatter, KafkaFormatter
 from ottla.cli.main import COMMANDS, main
 from ottla.cli.output import output_for
@@ -288,3 +290,50 @@ def test_a_json_document_has_one_list_for_each_table(capsys):
     output.table("open", ("id",), [])
     output.close()
     assert json.loads(capsys.readouterr().out) == {"partitions": [{"partition": "ledger-0", "lag": None}], "open": []}
+
+
+@pytest.mark.parametrize(("name", "meant"), [("auditt", "audit"), ("serv", "serve"), ("transaction", None)])
+def test_an_unknown_command_names_the_one_that_is_most_like_it(cli, name, meant):
+    result = cli(name)
+    hint = f". Did you mean {meant!r}?" if meant else "."
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == f"Error: No such command {name!r}{hint}"
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr("ottla.cli.admin.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+
+
+def admin_for(*settings):
+    options = ["listeners=PLAINTEXT://127.0.0.1:0", *settings]
+    loaded = load_config(from_flags(options))
+    return address_for_a_terminal(loaded.config)
+
+
+def test_a_broker_on_a_terminal_has_an_admin_port_on_loopback(terminal):
+    host, _, port = admin_for().rpartition(":")
+    assert (host, port in ("9644", "0")) == ("127.0.0.1", True)
+
+
+def test_a_taken_admin_port_is_replaced_by_a_free_one(terminal, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr("ottla.cli.admin._PORT", server.getsockname()[1])
+        assert admin_for() == "127.0.0.1:0"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
+    ],
+)
+def test_a_broker_with_logins_has_no_admin_port_by_itself(terminal, setting):
+    assert admin_for(setting, "sasl.enabled.mechanisms=SCRAM-SHA-256") == "none"
+
+
+def test_a_broker_without_a_terminal_has_no_admin_port_by_itself(cli, serve_calls):
+    cli("serve", "--listen", "127.0.0.1:0", "--data-dir", "new")
+    cli("serve", "--listen", "127.0.0.1:0", "--data-dir", "new", "--admin-listen", "none")
+    assert [call.admin for call in serve_calls] == [None, None]

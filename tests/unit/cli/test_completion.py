@@ -10,6 +10,7 @@ import sys
 import click
 import pytest
 from click.shell_completion import BashComplete, get_completion_class
+from click.testing import CliRunner
 
 from ottla.cli.main import COMMANDS, main
 
@@ -96,8 +97,12 @@ def test_the_last_of_several_names_is_completed_without_those_before_it():
 
 @pytest.mark.parametrize(("path", "argument"), list(parameters(click.Argument)))
 def test_an_argument_that_is_a_path_is_completed(path, argument):
-    kinds = [item.type for item in complete(words_before(path, argument), "")]
-    assert kinds in (["file"], ["dir"]) if is_path(argument) else kinds == []
+    found = complete(words_before(path, argument), "")
+    if isinstance(argument.type, click.Choice):
+        assert {item.value for item in found} == set(argument.type.choices)
+    else:
+        kinds = [item.type for item in found]
+        assert kinds in (["file"], ["dir"]) if is_path(argument) else kinds == []
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -118,7 +123,7 @@ def test_bash_completes_an_option_after_loading_the_script(tmp_path):
     code = shlex.quote("from ottla.cli.main import main; main(prog_name='ottla')")
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {code} "$@"\n')
     program.chmod(0o755)
-    script = 'eval "$(_OTTLA_COMPLETE=bash_source ottla)"; COMP_WORDS=(ottla inspect --ver); COMP_CWORD=2; '
+    script = 'eval "$(ottla completion bash)"; COMP_WORDS=(ottla inspect --ver); COMP_CWORD=2; '
     script += "_ottla_completion ottla; echo ${COMPREPLY[@]}"
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=False)
@@ -142,3 +147,10 @@ def test_the_command_tree_has_every_depth_and_kind_of_parameter():
     assert {len(path) for path, _ in commands()} == {0, 1, 2, 3}
     given = [parameter.values[1] for parameter in (*parameters(click.Option), *parameters(click.Argument))]
     assert sum(map(is_path, given)) > 5 and sum(map(is_free, given)) > 5
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_command_prints_the_script_of_each_shell(shell):
+    result = CliRunner().invoke(main, ["completion", shell], prog_name="ottla")
+    assert result.exit_code == 0
+    assert f"_OTTLA_COMPLETE={shell}_complete" in result.stdout

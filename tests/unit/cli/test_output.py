@@ -1,7 +1,10 @@
 """Text tables of the commands: times, widths, and commands to paste."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +67,34 @@ def test_a_command_is_one_line_however_long(capsys):
     assert [row["command"] for row in document] == [None, command]
     assert f"\n    {command}\n" in text
     assert "command" not in text.splitlines()[0]
+
+
+def print_on_terminal(**variables):
+    """Print a table with verdicts on a terminal, and return what the terminal gets."""
+    rows = [("orders", "forgotten"), ("ledger", "in time")]
+    code = f"from ottla.cli.output import output_for; output_for('text').table('held', ('topic', 'standing'), {rows})"
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    leader, follower = os.openpty()
+    try:
+        asked = environment | {"TERM": "xterm"} | variables
+        subprocess.run([sys.executable, "-c", code], stdout=follower, env=asked, cwd=ROOT, check=True)
+        return os.read(leader, 4096).decode()
+    finally:
+        os.close(leader)
+        os.close(follower)
+
+
+def test_a_terminal_shows_verdicts_in_colour():
+    coloured = [line for line in print_on_terminal().splitlines() if "\033" in line]
+    assert coloured == ["  \033[31morders  forgotten\033[0m"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_the_user_can_do_without_colours(name, value):
+    printed = print_on_terminal(**{name: value})
+    assert "orders  forgotten" in printed and "\033" not in printed
+
+
+def test_output_without_a_terminal_has_no_colours(capsys):
+    output_for("text").table("held", ("topic", "standing"), [("orders", "forgotten")])
+    assert "\033" not in capsys.readouterr().out
