@@ -26,37 +26,39 @@ COMMITTED, EVERYTHING = "read_committed", "read_uncommitted"
 PARTITIONS, TRANSACTIONS, ROWS, KILLS = 3, 40, 200, 2
 LONG_MS = 3_000 * EVENT_TIMEOUT_S
 
-pytestmark = [pytest.mark.conformance, pytest.mark.spark]
+pytestmark = [pytest.mark.conformance, pytest.mark.maven]
 
 
-@pytest.fixture(scope="module")
-def source_of_spark():
+def fetch_source():
     """Return the jars of the source and a Python with the Spark of its version, both fetched on first use."""
     try:
         return connector(CACHE, SPARK, same_spark=False)
-    except SystemExit as lacking:
+    except (SystemExit, ImportError) as lacking:
         pytest.skip(str(lacking).splitlines()[0])
 
 
+@pytest.fixture(params=["ottla", "apache"])
+def context(ensemble, cell, request):
+    cell(request.param, NAME)
+    return StepContext(ensemble.client(request.param, "confluent-kafka"), request.function.__name__.replace("_", "-"))
+
+
 @pytest.fixture
-def run_spark(source_of_spark, tmp_path):
-    """Return a context manager that runs the program, and kills it if it still runs at the end."""
+def run_spark(context, tmp_path):
+    """Return a context manager that runs the program, and kills it if it still runs at the end.
+
+    It needs a `context`, which names the cell even if the source is missing here.
+    """
+    source = fetch_source()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), "TMPDIR": str(tmp_path)}
 
     @contextmanager
     def run(operation, *arguments):
-        command = [source_of_spark.python, str(PROGRAM), ",".join(source_of_spark.jars), str(tmp_path), operation]
-        with (tmp_path / f"{operation}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*command, json.dumps(arguments)],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=tmp_path,
-                env=env,
-                start_new_session=True,
-            )
+        command = [source.python, str(PROGRAM), ",".join(source.jars), str(tmp_path), operation, json.dumps(arguments)]
+        pipes = {"stdout": subprocess.PIPE, "text": True}
+        with (tmp_path / "spark.log").open("ab") as log:
+            process = subprocess.Popen(command, stderr=log, cwd=tmp_path, env=env, start_new_session=True, **pipes)
         try:
             yield process
         finally:
@@ -67,17 +69,11 @@ def run_spark(source_of_spark, tmp_path):
     return run
 
 
-@pytest.fixture(params=["ottla", "apache"])
-def context(ensemble, cell, request):
-    cell(request.param, NAME)
-    return StepContext(ensemble.client(request.param, "confluent-kafka"), request.function.__name__.replace("_", "-"))
-
-
 def run_to_end(run_spark, operation, *arguments):
     """Return the lines that the program prints, which must succeed."""
     with run_spark(operation, *arguments) as process:
         printed, _ = process.communicate(timeout=EVENT_TIMEOUT_S)
-        assert process.returncode == 0, operation
+        assert process.returncode == 0, f"{operation} failed: see spark.log"
     return [json.loads(line) for line in printed.splitlines()]
 
 
@@ -109,7 +105,7 @@ def rows_of(records):
     ]
 
 
-def test_batches_have_the_records_that_other_clients_see(run_spark, context):
+def test_batches_have_the_records_that_other_clients_see(context, run_spark):
     client, server = context.client, {"kafka.bootstrap.servers": context.client.bootstrap}
     table, ledger = context.topics("table", "ledger", partitions=PARTITIONS)
     assert run_to_end(run_spark, "write", ROWS, server | {"topic": table}) == []
@@ -140,7 +136,7 @@ def test_batches_have_the_records_that_other_clients_see(run_spark, context):
     ]
 
 
-def test_a_stream_through_kills_copies_what_is_committed(run_spark, context, tmp_path):
+def test_a_stream_through_kills_copies_what_is_committed(context, run_spark, tmp_path):
     client, server = context.client, {"kafka.bootstrap.servers": context.client.bootstrap}
     source, sink = context.topics("source", "sink", partitions=PARTITIONS)
     query = [
