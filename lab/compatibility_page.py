@@ -107,7 +107,7 @@ def _library_table(results: list[Result], target: str) -> Iterator[str]:
             cell([result for result in of_client if (result.target, result.feature) == (target, feature)])
             for feature in features
         ]
-        yield f"| {client} {version} | {' | '.join(cells)} |".replace("  |", " |")
+        yield f"| {client.removesuffix(f'-{version}')} {version} | {' | '.join(cells)} |".replace("  |", " |")
 
 
 def _application_table(results: list[Result]) -> Iterator[str]:

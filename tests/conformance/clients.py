@@ -31,6 +31,8 @@ PYTHON_DRIVERS = {
     "confluent-kafka": "confluent_driver.py",
 }
 GO_LIBRARIES = ("franz-go", "sarama", "kafka-go")
+JAVA_NEXT = "java-4.4.0"
+JAVA_RELEASES = {"java": "4.3.1", JAVA_NEXT: "4.4.0"}
 # The second compiler takes more than it gives a program of seconds.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 FENCED_CODES = {47, 90, -144}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, librdkafka's own _FENCED
@@ -180,15 +182,15 @@ class Client:
 class JavaClient(Client):
     """Java's clients. Their JVM serves the next one after a close: its start takes as long as most of the tests."""
 
-    _idle: ClassVar = []
+    _idle: ClassVar = {name: [] for name in JAVA_RELEASES}
 
-    def __init__(self, bootstrap, log_file, options):
-        self.name, self.bootstrap, self.log_file = "java", bootstrap, log_file
+    def __init__(self, name, bootstrap, log_file, options):
+        self.name, self.bootstrap, self.log_file = name, bootstrap, log_file
         self._ids = itertools.count()
-        if self._idle:
-            self._take(self._idle.pop())
+        if self._idle[name]:
+            self._take(self._idle[name].pop())
         else:
-            self._start(_java())
+            self._start(java_command("JavaDriver", jars=kafka_jars(JAVA_RELEASES[name])))
         self.call("connect", bootstrap=bootstrap, options=options)
         self._greet()
 
@@ -198,7 +200,7 @@ class JavaClient(Client):
 
     def close(self):
         if self.is_alive and self.call("release"):
-            self._idle.append(self)
+            self._idle[self.name].append(self)
         else:
             super().close()
 
@@ -328,10 +330,11 @@ def eventually_equal(read, expected, timeout_s=30, pause_s=0.1):
     assert value == expected
 
 
-def kafka_jars():
-    """The folder of Apache Kafka's jars, fetched with Maven on first use."""
+def kafka_jars(release="4.3.1"):
+    """The folder of the jars of an Apache Kafka, fetched with Maven on first use."""
     command = ["bash", str(HERE / "apache-kafka" / "kafka.sh"), "libs"]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout.strip()
+    env = os.environ | {"APACHE_KAFKA_VERSION": release}
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900, env=env).stdout.strip()
 
 
 def fetch_jars(pom, name):
@@ -359,7 +362,7 @@ def lacks(name):
     """Why the driver of a client library cannot be started here, or an empty string."""
     if name in PROGRAMS:
         return lacks_packages(name)
-    needed = {"java": "mvn", **dict.fromkeys(GO_LIBRARIES, "go")}.get(name)
+    needed = {**dict.fromkeys(JAVA_RELEASES, "mvn"), **dict.fromkeys(GO_LIBRARIES, "go")}.get(name)
     if needed is None:
         module = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}.get(name, name)
         return "" if importlib.util.find_spec(module) else f"{name} is not installed"
@@ -386,9 +389,9 @@ def start_client(name, bootstrap, directory, options=None, security=None):
     All its clients log in by `security` (see jsonl.py). Java's clients may all have more `options`.
     """
     log_file = directory / f"{name}.log"
-    if name == "java":
+    if name in JAVA_RELEASES:
         options = (java_options(security) if security else {}) | (options or {})
-        return JavaClient(bootstrap, log_file, {key: str(value) for key, value in options.items()})
+        return JavaClient(name, bootstrap, log_file, {key: str(value) for key, value in options.items()})
     if name in GO_LIBRARIES:
         command = [_built(directory), name]
     elif name in PROGRAMS:
@@ -423,7 +426,3 @@ def java_command(program, *arguments, jars=None):
     classpath = os.pathsep.join([compile_program(f"{program}.java", jars), f"{jars or kafka_jars()}/*"])
     options = ["-Xmx512m", *QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
     return ["java", *options, "-cp", classpath, program, *map(str, arguments)]
-
-
-def _java():
-    return java_command("JavaDriver")

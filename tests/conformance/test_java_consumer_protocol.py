@@ -10,11 +10,8 @@ import subprocess
 import pytest
 from clients import QUICK_JVM, clients_jar, compile_program, eventually, kafka_jars, start_client
 from consumer_group_clients import QUICK, RECORDED, record_lines
-from scenario import (
-    StepContext,
-    a_group_of_three_comes_and_goes,
-    positions_of_a_live_member_commit_in_its_transaction,
-)
+from long_steps import a_consumer_group_of_three_comes_and_goes
+from scenario import StepContext, positions_of_a_live_member_commit_in_its_transaction
 from targets import TARGETS
 
 pytestmark = [pytest.mark.conformance, pytest.mark.maven]
@@ -55,7 +52,7 @@ def a_pattern_finds_topics_now_and_later(context):
     "step",
     [
         a_pattern_finds_topics_now_and_later,
-        a_group_of_three_comes_and_goes,
+        a_consumer_group_of_three_comes_and_goes,
         positions_of_a_live_member_commit_in_its_transaction,
     ],
 )

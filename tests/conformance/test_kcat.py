@@ -32,14 +32,10 @@ def unpack_kcat(folder):
         subprocess.run(["dpkg", "-x", package, folder], check=True)
 
 
-@pytest.fixture(scope="module")
-def kcat():
-    return fetch_kcat()
-
-
 @pytest.mark.parametrize("target", ["ottla", "apache"])
-def test_kcat_lists_produces_and_consumes(ensemble, cell, kcat, target):
+def test_kcat_lists_produces_and_consumes(ensemble, cell, target):
     cell(target, "kcat")
+    kcat = fetch_kcat()
     client = ensemble.client(target, "confluent-kafka")
     context = StepContext(client, "kcat")
     topic = context.topics("orders", partitions=2)

@@ -25,8 +25,7 @@ PARTITIONS = 3
 pytestmark = pytest.mark.conformance
 
 
-@pytest.fixture(scope="module")
-def python():
+def fetch_python():
     """Return the Python of an environment with the packages, which pip fetches on first use."""
     wanted = f"{sys.version_info[:2]} {PACKAGES}"
 
@@ -43,8 +42,9 @@ def python():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("target", ["ottla", "apache"])
-def test_a_restarted_application_copies_every_record(ensemble, cell, python, tmp_path, target, name):
+def test_a_restarted_application_copies_every_record(ensemble, cell, tmp_path, target, name):
     cell(target, NAMES[name])
+    python = fetch_python()
     client = ensemble.client(target, "confluent-kafka")
     context = StepContext(client, name)
     source, sink = context.topics("source", "sink", partitions=PARTITIONS)

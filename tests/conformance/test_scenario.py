@@ -5,7 +5,7 @@ asked for. Each test is recorded as part of a cell of docs/compatibility.md.
 """
 
 import pytest
-from clients import GO_LIBRARIES, PROGRAMS, MissingError, lacks
+from clients import GO_LIBRARIES, JAVA_NEXT, PROGRAMS, MissingError, lacks
 from long_steps import LONG_STEPS
 from scenario import STEPS, TRANSACTIONS
 from secured_steps import PROTOCOLS, SECURED_STEPS
@@ -13,7 +13,7 @@ from secured_steps import PROTOCOLS, SECURED_STEPS
 CLIENTS = [
     *("kafka-python", "aiokafka", "confluent-kafka"),
     pytest.param("java", marks=pytest.mark.maven),
-    *(pytest.param(name, marks=pytest.mark.conformance) for name in (*GO_LIBRARIES, *PROGRAMS)),
+    *(pytest.param(name, marks=pytest.mark.conformance) for name in (JAVA_NEXT, *GO_LIBRARIES, *PROGRAMS)),
 ]
 ALL_STEPS = [*STEPS, *(pytest.param(each, marks=pytest.mark.conformance) for each in LONG_STEPS)]
 OF_TRANSACTIONS = [each for each in STEPS if each.feature == TRANSACTIONS]

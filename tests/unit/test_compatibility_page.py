@@ -32,14 +32,16 @@ def test_a_cell_is_passed_if_no_test_failed_and_one_passed(page):
         case("ottla", "java", "groups", SKIPPED.format("not offered: it has none")),
         case("ottla", "java", "TLS", SKIPPED.format("not offered: no PEM")),
         case("ottla", "java", "TLS"),
+        case("ottla", "java-4.4.0", "topics", version="4.4.0"),
         case("ottla", "kcat", "topics", SKIPPED.format("no kcat on the path")),
         case("apache", "java", "topics"),
     )
     ottla, apache = (lines.index(f"## Client libraries on {name}") for name in ("Ottla", "Apache Kafka 4.3.1"))
-    assert lines[ottla + 2 : ottla + 6] == [
+    assert lines[ottla + 2 : ottla + 7] == [
         "| client | topics | records | groups | TLS |",
         "|---|---|---|---|---|",
         "| java 4.3.1 | passed | **failed** | - | passed |",
+        "| java 4.4.0 | passed | not run here | not run here | not run here |",
         "| kcat | not run here | not run here | not run here | not run here |",
     ]
     assert lines[apache + 4] == "| java 4.3.1 | passed | not run here | not run here | not run here |"
