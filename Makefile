@@ -23,7 +23,7 @@ RERUNS ?= 0
 ONE_TRY := tests/sim tests/crash tests/tables tests/api tests/authorization tests/tidy
 TRIES := $(if $(filter-out 0,$(RERUNS)),--reruns $(RERUNS) --max-suite-reruns 3 --rerun-show-tracebacks $(ONE_TRY:%=--rerun-exclude-path %))
 
-.PHONY: help env test check lint types contracts tests mutants docs site format demo conformance crash bench clean
+.PHONY: help env test check lint types contracts tests mutants docs site format demo conformance crash bench dist clean
 
 help:
 	@echo "make demo         play the stories on a broker of its own and audit its files"
@@ -35,6 +35,7 @@ help:
 	@echo "make bench        the broker's and the scan's figures"
 	@echo "make docs         write the pages that are made from code"
 	@echo "make site         the pages of docs/ as a static site in build/site"
+	@echo "make dist         the sdist, the plain wheel and their SBOM in build/dist (docs/release.md)"
 	@echo "make format       let ruff rewrite what it can"
 	@echo "make clean        remove the environment and the caches"
 
@@ -102,6 +103,18 @@ docs: $(STAMP)
 site: $(STAMP)
 	$(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
+
+# The wheel is installed into an environment of its own, which shows that it needs nothing else, and whose list is the SBOM.
+dist:
+	@$(CHECK_PYTHON)
+	rm -rf build/dist build/tools build/bare
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check build cyclonedx-bom
+	OTTLA_COMPILE=0 build/tools/bin/python -m build --outdir build/dist
+	$(PYTHON) -m venv build/bare
+	build/bare/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl
+	build/tools/bin/cyclonedx-py environment --output-reproducible --output-file build/dist/sbom.cdx.json build/bare/bin/python
+	build/bare/bin/ottla --version
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	@$(BIN)/python -m ottla.demo

@@ -1,18 +1,23 @@
 """The sdist and the wheel, built and installed as a user would, without a network."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hatch_build import lacks
 from ottla import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
+WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 
 
 def run(*command, **more):
@@ -100,6 +105,42 @@ def install(wheel, tmp_path):
     told = run("-m", "ottla.cli.main", "--version", cwd=tmp_path, env=environment)
     assert __version__ in told
     return told
+
+
+@pytest.mark.conformance
+def test_what_a_release_has_installs_into_a_bare_environment(built):
+    """The sources are a copy, so that nothing of this checkout is used. Takes packages from the network."""
+    tree = built / f"ottla-{__version__}"
+    done = subprocess.run(["make", "dist", f"PYTHON={sys.executable}"], cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Python walk over records" in done.stdout.splitlines()[-1]
+    names = {path.name for path in (tree / "build/dist").iterdir()}
+    assert names == {f"ottla-{__version__}.tar.gz", f"ottla-{__version__}-py3-none-any.whl", "sbom.cdx.json"}
+    components = json.loads((tree / "build/dist/sbom.cdx.json").read_text())["components"]
+    assert {"ottla", "kafka-python", "uvloop"} <= {each["name"] for each in components}
+
+
+@pytest.mark.parametrize(("tag", "is_released"), [(f"v{__version__}", True), ("v0.0.0", False)])
+def test_a_release_stops_if_its_tag_is_another_version(tag, is_released):
+    job = yaml.safe_load(WORKFLOW.read_text())["jobs"]["version"]
+    (script,) = [step["run"] for step in job["steps"] if "run" in step]
+    done = subprocess.run(["bash", "-ec", script], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag})
+    assert (done.returncode == 0) is is_released
+
+
+def test_a_release_has_compiled_wheels_for_each_python():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pythons = [line.rpartition(" :: ")[2] for line in project["project"]["classifiers"] if ":: Python :: 3." in line]
+    (first, last) = [int(each.partition(".")[2]) for each in pythons]
+    wanted = " ".join(f"cp3{minor}-*" for minor in range(first, last + 1))
+    assert project["tool"]["cibuildwheel"]["build"] == wanted
+    assert project["project"]["requires-python"] == f">=3.{first}"
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="there is no actionlint")
+def test_the_workflows_are_valid():
+    done = subprocess.run(["actionlint", *WORKFLOW.parent.glob("*.yml")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_changelog_has_the_version():
