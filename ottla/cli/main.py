@@ -20,6 +20,14 @@ GROUPS: Final = {
         "configs": ("ottla.cli.configs", "List options with value, default, origin and meaning."),
         "ctl": ("ottla.cli.ctl.command", "Query and control a running broker or proxy over its admin port."),
     },
+    "Use": {
+        "topics": ("ottla.cli.topics.command", "List, describe, create and delete topics of any Kafka."),
+        "produce": ("ottla.cli.produce.command", "Send lines of stdin as records, in transactions if asked."),
+        "consume": (
+            "ottla.cli.consume.command",
+            "Print the records of a topic, each with its fate: committed, aborted, open, or none.",
+        ),
+    },
     "Look": {
         "health": ("ottla.cli.health", "Check whether a broker is ready, and print what is missing."),
         "top": (

@@ -1,0 +1,138 @@
+"""A run of `ottla produce`: the producer, and the report of what is written. shell"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import click
+from kafka import KafkaProducer
+from kafka.errors import KafkaError, KafkaTimeoutError
+
+from ottla.cli.output import fail
+from ottla.cli.produce.lines import BadLine, Line
+from ottla.cli.produce.sending import LineRefused, Progress, Window, send_plain, send_transactions
+from ottla.client.errors import TransactionError, describe_refusal
+from ottla.printable import host_and_port, printable
+from ottla.protocol.acls import AclOperation
+from ottla.protocol.errors import ErrorCode
+from ottla.wire import Unanswered
+from ottla.wire.address import KafkaAddress
+from ottla.wire.client_properties import RACK
+from ottla.wire.cluster import Cluster
+from ottla.wire.login import error_name
+from ottla.wire.topology import DELETED
+
+DONE, REFUSED, FAILED, INTERRUPTED = 0, 1, 2, 130
+_LARGEST_REQUEST: Final = 512 * 1024 * 1024
+"""Far above what a broker takes, so that the broker refuses a record that is too large."""
+_LINGER_MS: Final = 5
+
+
+def count_partitions(cluster: Cluster, topic: str) -> int:
+    """Return the number of partitions of a topic. Raises Unanswered if it does not exist or cannot be written."""
+    topology = cluster.topology([topic], with_rights=True)
+    error = topology.errors.get(topic, ErrorCode.NONE)
+    if error in DELETED:
+        raise Unanswered(f"topic {topic} does not exist: `ottla topics create {printable(topic)}` creates it")
+    if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise Unanswered(f"topic {topic}: this user lacks WRITE on it, or it does not exist")
+    if error:
+        raise Unanswered(f"topic {topic}: the brokers answer {error_name(error)}")
+    rights = topology.rights.get(topic)
+    if rights is not None and AclOperation.WRITE not in rights:
+        raise Unanswered(f"topic {topic}: this user lacks WRITE on it")
+    return len(topology.topics[topic])
+
+
+class Session:
+    """Sends lines to a topic."""
+
+    def __init__(
+        self,
+        address: KafkaAddress,
+        security: Mapping[str, Any],
+        topic: str,
+        partitions: int,
+        transactional_id: str | None,
+    ) -> None:
+        # kafka-python logs each error that it also raises.
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        self._timeout_s = address.timeout_s
+        self._topic = topic
+        self._transactional_id = transactional_id
+        timeout_ms = max(round(self._timeout_s * 1000), 1)
+        try:
+            self._producer = KafkaProducer(
+                bootstrap_servers=[host_and_port(*each) for each in address.bootstrap],
+                client_id=address.client_id,
+                transactional_id=transactional_id,
+                allow_auto_create_topics=False,
+                linger_ms=_LINGER_MS,
+                max_request_size=_LARGEST_REQUEST,
+                request_timeout_ms=timeout_ms,
+                delivery_timeout_ms=timeout_ms + _LINGER_MS,
+                max_block_ms=timeout_ms,
+                bootstrap_timeout_ms=timeout_ms,
+                **{name: given for name, given in security.items() if name != RACK},
+            )
+            if transactional_id is not None:
+                self._producer.init_transactions()
+        except (KafkaError, OSError) as error:
+            fail(FAILED, f"{address}: {describe_refusal(error)}")
+        self._window = Window(self._producer, topic, partitions, self._timeout_s + 1)
+        self._progress = Progress()
+
+    def run(self, lines: Iterator[Line], every: int | None, *, abort: bool) -> int:
+        """Send all lines and report the outcome on stderr. Return the exit code."""
+        try:
+            if self._transactional_id is None:
+                send_plain(self._window, lines)
+            else:
+                send_transactions(self._producer, self._window, lines, every, abort, self._progress)
+        except (BadLine, LineRefused) as error:
+            self._report(f"ottla: line {error.number}: {error}; {self._outcome(abort)}")
+            return REFUSED
+        except TransactionError as error:
+            self._report(f"ottla: {error} {self._outcome(abort)}.")
+            return REFUSED
+        except KeyboardInterrupt:
+            self._report(f"ottla: interrupted; {self._outcome(abort)}")
+            return INTERRUPTED
+        finally:
+            self._close()
+        self._report(self._summary(abort))
+        return DONE
+
+    def _report(self, text: str) -> None:
+        click.echo(printable(text), err=True)
+
+    def _summary(self, abort: bool) -> str:
+        records = f"{_count(self._window.written, 'record')} sent to {self._topic}"
+        if self._transactional_id is None:
+            return records
+        return f"{records}, {_count(self._progress.transactions, 'transaction')} {'aborted' if abort else 'committed'}"
+
+    def _outcome(self, abort: bool) -> str:
+        """Return the lines that are in the topic after an error."""
+        if self._transactional_id is not None:
+            return _lines_text(self._progress.last_line, "aborted as asked" if abort else "committed")
+        before = self._window.written
+        after = self._window.drain()
+        text = _lines_text(before, "written")
+        return f"{text}, {after} later ones are" if after else text
+
+    def _close(self) -> None:
+        try:
+            self._producer.close(timeout=self._timeout_s)
+        except KafkaTimeoutError:
+            self._producer.close(timeout=0)  # the outcome of each record is known or reported
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _lines_text(last: int, outcome: str) -> str:
+    if last < 2:
+        return f"line 1 is {outcome}" if last else f"no line is {outcome}"
+    return f"lines 1 to {last} are {outcome}"
