@@ -17,14 +17,16 @@ MOST_IDS: Final = 100_000
 
 
 class Span(NamedTuple):
-    """Offsets [first, end) of a partition. `stable`: the last stable offset, asked for after `end`.
+    """Offsets [first, end) of a partition. `log_end`: the high watermark, up to which markers count.
 
-    So no transaction that was open then has a marker below `end`.
+    `stable`: the last stable offset, asked for after `log_end`. So no transaction that was open then has a marker below
+    `log_end`.
     """
 
     partition: int
     first: int
     end: int
+    log_end: int
     stable: int
 
 
@@ -106,7 +108,9 @@ class TopicReader:
     def _read_unstable(self, span: Span) -> Iterator[FatedRecord]:
         where = self._address, self._topic, self._topic_id, span.partition
         with open_stream(*where) as ahead, open_stream(*where) as stream:
-            markers = MarkersAhead(read_answers(ahead, span), partial(self._list_open, span.partition))
+            markers = MarkersAhead(
+                read_answers(ahead, span._replace(end=span.log_end)), partial(self._list_open, span.partition)
+            )
             for answer in read_answers(stream, span):
                 self._ids.learn(answer)
                 for position, header in answer.batches:
@@ -115,7 +119,7 @@ class TopicReader:
     def _list_open(self, partition: int) -> dict[int, int]:
         """Return producer ids with the first offset of a transaction that the leader still has open.
 
-        It was open at the end of the span, too.
+        Its marker is not below `log_end`.
         """
         opened, _ = self._cluster.open_transactions([(self._topic, partition)])
         return {each.producer_id: each.start_offset for each in opened}

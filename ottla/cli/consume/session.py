@@ -116,7 +116,7 @@ class Session:
         waiting: list[tuple[int, Span]] = []
         for place in self._places:
             end = ends[place] if self._options.end_offset is None else min(ends[place], self._options.end_offset)
-            span = Span(place[1], self._next[place], end, stable[place])
+            span = Span(place[1], self._next[place], end, ends[place], stable[place])
             if self._options.committed_only:
                 span = span._replace(end=min(span.end, span.stable))
                 if end > max(span.end, span.first):

@@ -72,7 +72,7 @@ def produce(
         partitions = count_partitions(cluster, topic)
     if partition is not None and partition >= partitions:
         fail(FAILED, f"topic {topic} has partitions 0 to {partitions - 1}, not {partition}")
-    lines = read_lines(click.get_binary_stream("stdin"), parse)
+    lines = read_lines(sys.stdin.buffer, parse)
     if partition is not None:
         lines = (line._replace(partition=partition) for line in lines)
     if sys.stdin.isatty():

@@ -119,7 +119,7 @@ class Session:
         before = self._window.written
         after = self._window.drain()
         text = _lines_text(before, "written")
-        return f"{text}, {after} later ones are" if after else text
+        return f"{text}, and {_count(after, 'later line')} {'is' if after == 1 else 'are'}" if after else text
 
     def _close(self) -> None:
         try:

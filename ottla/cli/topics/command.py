@@ -166,10 +166,13 @@ def delete(
     sys.exit(REFUSED if any(reasons.values()) else DONE)
 
 
+def is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
 def _ask_before_deletion(names: tuple[str, ...], bootstrap_server: str) -> None:
     """Ask on the terminal. Exit with 2 without one, and with 1 for another answer than yes."""
-    if not sys.stdin.isatty():
+    if not is_terminal():
         fail(FAILED, "topics are deleted with all their records: confirm with --yes")
     shown = ", ".join(map(printable, names))
-    if not click.confirm(f"Delete {shown} at {printable(bootstrap_server)} with all records?", err=True):
-        fail(REFUSED, "nothing was deleted")
+    click.confirm(f"Delete {shown} at {printable(bootstrap_server)} with all records?", abort=True, err=True)
