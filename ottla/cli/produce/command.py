@@ -47,7 +47,8 @@ def produce(
     {"base64": TEXT} for bytes.
 
     Records are written exactly once and in the order of the lines of each partition (acks=all, idempotent). An error
-    ends the command with the number of its line and what was written before. Ctrl-C aborts the open transaction.
+    ends the command with the number of its line and what was written before. Ctrl-C aborts the open transaction. The
+    broker aborts one that is open for longer than a minute.
 
     Exit codes: 0 all written, 1 a line was refused, or a transaction failed, 2 usage, or the brokers do not answer.
     """
@@ -68,6 +69,8 @@ def produce(
         raise click.UsageError(f"--header: {error}") from None
     separator = None if key_separator is None else key_separator.encode(errors="surrogateescape")
     parse: Parse = json_parser(more) if format_name == "json" else plain_parser(separator, more)
+    if sys.stdin is None:
+        fail(FAILED, "stdin is closed: the records come from there")
     with borrow_cluster(FAILED, "produce", bootstrap_server, command_config, timeout_s) as (address, cluster):
         partitions = count_partitions(cluster, topic)
     if partition is not None and partition >= partitions:

@@ -7,6 +7,7 @@ list of [name, value].
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import IO, Any, Final, NamedTuple
 
 from ottla.printable import printable
@@ -15,6 +16,8 @@ LONGEST_LINE: Final = 64 * 1024 * 1024
 
 Headers = tuple[tuple[str, bytes], ...]
 
+_NO_TIMESTAMP: Final = -1
+"""Timestamp of messages of before Kafka 0.10, as `ottla consume` prints it."""
 READ_FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
 _IGNORED: Final = frozenset(
     {"kind", "topic", "offset", "fate", "waiting_for", "transactional_id", "producer_id", "producer_epoch", "sequence"}
@@ -51,9 +54,13 @@ Parse = Callable[[int, bytes], Line]
 
 def read_lines(stream: IO[bytes], parse: Parse) -> Iterator[Line]:
     """Yield the record of each line. Only LF ends a line. Raises BadLine."""
-    number = 0
-    while content := stream.readline(LONGEST_LINE + 1):
-        number += 1
+    for number in count(1):
+        try:
+            content = stream.readline(LONGEST_LINE + 1)
+        except OSError as error:
+            raise BadLine(number, f"stdin cannot be read: {error.strerror or error}") from None
+        if not content:
+            return
         if len(content) > LONGEST_LINE:
             raise BadLine(number, f"it has more than {LONGEST_LINE} bytes")
         yield parse(number, content.removesuffix(b"\n"))
@@ -102,7 +109,7 @@ def _parse_object(number: int, given: Any, more: Headers) -> Line:
         _parse_content("value", given["value"]),
         (*_parse_headers(given.get("headers")), *more),
         _parse_number("partition", given.get("partition"), 2**31),
-        _parse_number("timestamp", given.get("timestamp"), 2**63),
+        None if given.get("timestamp") == _NO_TIMESTAMP else _parse_number("timestamp", given.get("timestamp"), 2**63),
     )
 
 

@@ -1,17 +1,15 @@
 """A run of `ottla produce`: the producer, and the report of what is written. shell"""
 
-import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import click
-from kafka import KafkaProducer
-from kafka.errors import KafkaError, KafkaTimeoutError
 
 from ottla.cli.output import fail
 from ottla.cli.produce.lines import BadLine, Line
 from ottla.cli.produce.sending import LineRefused, Progress, Window, send_plain, send_transactions
-from ottla.client.errors import TransactionError, describe_refusal
+from ottla.client.errors import TransactionError
+from ottla.client.open_producer import ProducerRefused, close_producer, open_producer
 from ottla.printable import host_and_port, printable
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ErrorCode
@@ -23,9 +21,6 @@ from ottla.wire.login import error_name
 from ottla.wire.topology import DELETED
 
 DONE, REFUSED, FAILED, INTERRUPTED = 0, 1, 2, 130
-_LARGEST_REQUEST: Final = 512 * 1024 * 1024
-"""Far above what a broker takes, so that the broker refuses a record that is too large."""
-_LINGER_MS: Final = 5
 
 
 def count_partitions(cluster: Cluster, topic: str) -> int:
@@ -55,30 +50,19 @@ class Session:
         partitions: int,
         transactional_id: str | None,
     ) -> None:
-        # kafka-python logs each error that it also raises.
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self._timeout_s = address.timeout_s
         self._topic = topic
         self._transactional_id = transactional_id
-        timeout_ms = max(round(self._timeout_s * 1000), 1)
         try:
-            self._producer = KafkaProducer(
-                bootstrap_servers=[host_and_port(*each) for each in address.bootstrap],
+            self._producer = open_producer(
+                [host_and_port(*each) for each in address.bootstrap],
+                {name: given for name, given in security.items() if name != RACK},
                 client_id=address.client_id,
+                timeout_s=address.timeout_s,
                 transactional_id=transactional_id,
-                allow_auto_create_topics=False,
-                linger_ms=_LINGER_MS,
-                max_request_size=_LARGEST_REQUEST,
-                request_timeout_ms=timeout_ms,
-                delivery_timeout_ms=timeout_ms + _LINGER_MS,
-                max_block_ms=timeout_ms,
-                bootstrap_timeout_ms=timeout_ms,
-                **{name: given for name, given in security.items() if name != RACK},
             )
-            if transactional_id is not None:
-                self._producer.init_transactions()
-        except (KafkaError, OSError) as error:
-            fail(FAILED, f"{address}: {describe_refusal(error)}")
+        except ProducerRefused as error:
+            fail(FAILED, f"{address}: {error}")
         self._window = Window(self._producer, topic, partitions, self._timeout_s + 1)
         self._progress = Progress()
 
@@ -99,7 +83,7 @@ class Session:
             self._report(f"ottla: interrupted; {self._outcome(abort)}")
             return INTERRUPTED
         finally:
-            self._close()
+            close_producer(self._producer, self._timeout_s)
         self._report(self._summary(abort))
         return DONE
 
@@ -120,12 +104,6 @@ class Session:
         after = self._window.drain()
         text = _lines_text(before, "written")
         return f"{text}, and {_count(after, 'later line')} {'is' if after == 1 else 'are'}" if after else text
-
-    def _close(self) -> None:
-        try:
-            self._producer.close(timeout=self._timeout_s)
-        except KafkaTimeoutError:
-            self._producer.close(timeout=0)  # the outcome of each record is known or reported
 
 
 def _count(count: int, noun: str) -> str:

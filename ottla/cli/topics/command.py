@@ -167,7 +167,7 @@ def delete(
 
 
 def is_terminal() -> bool:
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _ask_before_deletion(names: tuple[str, ...], bootstrap_server: str) -> None:

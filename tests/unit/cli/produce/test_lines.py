@@ -85,6 +85,19 @@ def test_a_line_that_is_no_record_in_json_is_refused(given, reason):
     assert refused.value.number == 2 and reason in str(refused.value)
 
 
+def test_a_record_without_a_timestamp_gets_that_of_its_producer():
+    assert parse_json({"value": "v", "timestamp": -1}) == [Line(1, None, b"v")]
+
+
+def test_stdin_that_cannot_be_read_is_refused():
+    class Broken:
+        def readline(self, _):
+            raise IsADirectoryError(21, "Is a directory")
+
+    with pytest.raises(BadLine, match="stdin cannot be read: Is a directory"):
+        list(read_lines(Broken(), plain_parser(None, ())))
+
+
 def test_a_line_has_a_limit(monkeypatch):
     monkeypatch.setattr("ottla.cli.produce.lines.LONGEST_LINE", 4)
     assert [line.value for line in parse_plain(b"123\n456")] == [b"123", b"456"]
