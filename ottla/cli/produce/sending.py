@@ -24,6 +24,10 @@ class LineRefused(Exception):
                 f"a record of {size_bytes} bytes is above the topic's max.message.bytes (MESSAGE_TOO_LARGE): raise it, "
                 "or send smaller records"
             )
+        elif type(error).__name__ == "KafkaTimeoutError":
+            reason = (
+                "no broker confirmed it in time (--timeout-s), so it may be written or not: `ottla consume` shows it"
+            )
         else:
             reason = describe_refusal(error)
         super().__init__(reason)

@@ -8,7 +8,7 @@ import click
 from ottla.cli.output import fail
 from ottla.cli.produce.lines import BadLine, Line
 from ottla.cli.produce.sending import LineRefused, Progress, Window, send_plain, send_transactions
-from ottla.client.errors import TransactionError
+from ottla.client.errors import CommitUnknown, ProducerFenced, TransactionError, describe_refusal
 from ottla.client.open_producer import ProducerRefused, close_producer, open_producer
 from ottla.printable import host_and_port, printable
 from ottla.protocol.acls import AclOperation
@@ -77,7 +77,7 @@ class Session:
             self._report(f"ottla: line {error.number}: {error}; {self._outcome(abort)}")
             return REFUSED
         except TransactionError as error:
-            self._report(f"ottla: {error} {self._outcome(abort)}.")
+            self._report(f"ottla: {self._describe_end(error)}; {self._outcome(abort)}")
             return REFUSED
         except KeyboardInterrupt:
             self._report(f"ottla: interrupted; {self._outcome(abort)}")
@@ -95,6 +95,19 @@ class Session:
         if self._transactional_id is None:
             return records
         return f"{records}, {_count(self._progress.transactions, 'transaction')} {'aborted' if abort else 'committed'}"
+
+    def _describe_end(self, error: TransactionError) -> str:
+        """Return the reason why a transaction has not ended as asked, and what becomes of its lines."""
+        lines = f"the transaction of the lines from {self._progress.last_line + 1} on"
+        if isinstance(error, CommitUnknown):
+            return f"{lines} may be committed or not, without an answer in time: `ottla consume` shows it"
+        if isinstance(error, ProducerFenced):
+            code = "" if error.code is None else f" ({error.code.name})"
+            return f"{lines} is aborted: another producer has this transactional id, or it was open for too long{code}"
+        cause = error.__cause__
+        if isinstance(cause, LineRefused):
+            return f"{lines} will be aborted: line {cause.number}: {cause}"
+        return f"{lines} will be aborted: {describe_refusal(cause or error)}"
 
     def _outcome(self, abort: bool) -> str:
         """Return the lines that are in the topic after an error."""
