@@ -13,7 +13,14 @@ DONE, UNREADABLE, FAILED = 0, 1, 2
 
 @click.command()
 @click.argument("topic")
-@click.option("--partition", "partitions", metavar="N", type=click.IntRange(min=0), multiple=True, help="May repeat.")
+@click.option(
+    "--partition",
+    "partitions",
+    metavar="N",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this one; may repeat.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option(
     "--isolation",

@@ -168,7 +168,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_one_line(run, topic, monkey
 # -- produce
 
 
-def test_what_consume_prints_is_what_produce_reads(run, topic):
+def test_produce_reads_what_consume_prints(run, topic):
     rows = [
         {"key": "k", "value": "v", "headers": [["a", "1"], ["a", {"base64": "/w=="}]], "timestamp": 17},
         {"key": {"base64": "/w=="}, "value": None, "headers": [], "timestamp": 18},
