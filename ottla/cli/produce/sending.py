@@ -25,9 +25,7 @@ class LineRefused(Exception):
                 "or send smaller records"
             )
         elif type(error).__name__ == "KafkaTimeoutError":
-            reason = (
-                "no broker confirmed it in time (--timeout-s), so it may be written or not: `ottla consume` shows it"
-            )
+            reason = "no broker confirmed it within --timeout-s, so it may be written or not: `ottla consume` shows it"
         else:
             reason = describe_refusal(error)
         super().__init__(reason)
