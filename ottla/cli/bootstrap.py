@@ -1,6 +1,7 @@
 """Options of the commands that send requests to any cluster, such as `ottla txn`, `ottla top`, `ottla dump`. free"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ from ottla.wire import is_kafka_address
 
 if TYPE_CHECKING:
     from ottla.wire.address import KafkaAddress
+    from ottla.wire.cluster import Cluster
 
 DEFAULT_TIMEOUT_S: Final = 10.0
 
@@ -72,6 +74,29 @@ def open_address(code: int, command: str, address: str, command_config: Path | N
     except ValueError as error:
         fail(code, error)
     return parsed._replace(properties=str(command_config or ""), client_id=f"ottla-{command}")
+
+
+@contextmanager
+def borrow_cluster(
+    code: int, command: str, bootstrap_server: str, command_config: Path | None, timeout_s: float
+) -> "Iterator[tuple[KafkaAddress, Cluster]]":
+    """Yield the address of a cluster and connections to it. Exit with `code` at a request without an answer."""
+    from ottla.wire import Unanswered
+    from ottla.wire.address import connections_to, parse_kafka_address
+
+    try:
+        parsed = parse_kafka_address(bootstrap_server)
+        address = parsed._replace(
+            properties=str(command_config or ""), timeout_s=timeout_s, client_id=f"ottla-{command}"
+        )
+        connections = connections_to(address)
+    except ValueError as error:
+        fail(code, error)
+    try:
+        with connections.borrow() as cluster:
+            yield address, cluster
+    except Unanswered as error:
+        fail(code, error)
 
 
 def refuse_options(code: int, given: dict[str, object], reason: str) -> None:

@@ -22,6 +22,14 @@ GROUPS: Final = {
         "ctl": ("ottla.cli.ctl.command", "Query and control a running broker or proxy over its admin port."),
         "completion": ("ottla.cli.completion", "Print the script that completes commands in a shell."),
     },
+    "Use": {
+        "topics": ("ottla.cli.topics.command", "List, describe, create and delete topics of any Kafka."),
+        "produce": ("ottla.cli.produce.command", "Send lines of stdin as records, in transactions if asked."),
+        "consume": (
+            "ottla.cli.consume.command",
+            "Print the records of a topic, each with its fate: committed, aborted, open, or none.",
+        ),
+    },
     "Look": {
         "health": ("ottla.cli.health", "Check whether a broker is ready, and print what is missing."),
         "top": (

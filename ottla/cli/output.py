@@ -28,6 +28,8 @@ from ottla.protocol.times import difference, utc
 Row = Sequence[Any]
 
 WIDTH: Final = 120
+USAGE: Final = 2
+"""Exit code of every command for wrong usage."""
 _COMMAND: Final = "command"
 # Columns that give a row its colour.
 _VERDICTS: Final = ("standing", "fate")
@@ -150,14 +152,19 @@ def fail(code: int, problem: object) -> NoReturn:
 def ask_first(code: int, question: str, agreed: bool) -> None:
     """Ask on the terminal unless the user has `agreed` by `--yes`. End the command with this code at a no.
 
-    Without a terminal there is no answer: the command ends, and names the option.
+    Without a terminal there is no answer: the command ends with 2, and names the option.
     """
     if agreed:
         return
-    if not sys.stdin.isatty():
-        fail(code, f"{question} Stdin is no terminal, so nothing was changed: --yes does it without a question")
+    if not can_answer():
+        fail(USAGE, f"{question} Stdin is no terminal, so nothing was changed: --yes does it without a question")
     if not click.confirm(printable(question), err=True):
         fail(code, "nothing was changed")
+
+
+def can_answer() -> bool:
+    """Return whether the user can answer a question: stdin is a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 @contextmanager

@@ -256,6 +256,11 @@ def _remedy(error: BaseException) -> str:
     return _REMEDIES[code] if code is not None else ""
 
 
+def describe_refusal(error: BaseException) -> str:
+    """Return the reason why a record or a producer failed, with the remedy if it would fail again."""
+    return f"{_why(error)}: {_remedy(error)}" if is_hopeless(error) else _why(error)
+
+
 def make_abort_error(transactional_id: str, error: BaseException) -> TransactionAborted:
     """Return the outcome of a transaction that was aborted because of `error`. The producer is usable."""
     retriable = not is_hopeless(error)

@@ -275,6 +275,17 @@ class Cluster(Brokers):
                 raise Unanswered(f"no coordinator of {key!r}: {error_name(row.error_code)}")
             time.sleep(RETRY_S)
 
+    def transactional_ids(self, producer_ids: Iterable[int]) -> dict[int, str]:
+        """Return the transactional ids of these producer ids that this user sees. Raises Unanswered."""
+        listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
+        found: dict[int, str] = {}
+        for broker, address in sorted(self.topology([]).brokers.items()):
+            for some in chunks(sorted(producer_ids), PRODUCER_IDS_AT_ONCE):
+                reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(some)))
+                _check(broker, reply.error_code)
+                found |= {row.producer_id: row.transactional_id for row in reply.transaction_states}
+        return found
+
     def committed_offsets(self) -> Iterator[tuple[str, int, Any]]:
         """Yield what `fetch_offsets` yields, of all groups that this user sees. Raises Unanswered."""
         for broker, address in sorted(self.topology([]).brokers.items()):

@@ -168,6 +168,15 @@ ASKS_A_CLUSTER = {
     "txn orphans": (["txn", "orphans"], False),
     "txn orphans of a topic": (["txn", "orphans", "--topic", HOSTILE], True),
     "top": (["top", "--once"], True),
+    "topics": (["topics"], False),
+    "topics describe": (["topics", "describe", HOSTILE], True),
+    "topics create": (["topics", "create", HOSTILE], True),
+    "topics create with a config": (["topics", "create", "ledger-2", "--config", f"{HOSTILE}=1"], True),
+    "topics delete": (["topics", "delete", HOSTILE, "--yes"], True),
+    "produce": (["produce", HOSTILE], True),
+    "produce in transactions": (["produce", "ledger", "--key-separator", HOSTILE], False),
+    "consume": (["consume", "ledger"], True),
+    "consume of a topic that is not there": (["consume", HOSTILE], True),
     "acl why": (["acl", "why", "--principal", f"User:{HOSTILE}", "--operation", "Read", "--resource"], True),
 }
 
@@ -182,7 +191,8 @@ def test_commands_that_ask_a_cluster(live, name, format_name):
     done = invoke(*words, "-b", live.bootstrap, "--format", format_name)
     assert ("owned" in done.output) is names_it
     if format_name == "json" and done.stdout:
-        json.loads(done.stdout)
+        documents = done.stdout.splitlines() if words[0] == "consume" else [done.stdout]
+        assert all(map(json.loads, documents))
 
 
 ASKS_AN_ADMIN_PORT = {

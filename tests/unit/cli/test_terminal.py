@@ -50,6 +50,9 @@ COMMANDS = (
     ("repair", "DIR", "--dry-run"),
     ("graduate", "--help"),
     ("txn", "why", "--help"),
+    ("topics", "--help"),
+    ("produce", "--help"),
+    ("consume", "--help"),
 )
 
 

@@ -9,9 +9,10 @@ from served import serving
 from ottla.broker.config.server import STANDARD_AUTHORIZER
 from ottla.cli.main import main
 
-USERS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_admin=hunter2;"
+USERS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_admin=hunter2 user_guest=guest;"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required username=admin password="
 WHY = ("acl", "why", "--principal", "User:a", "--operation", "Read", "--resource", "Topic:t")
+EACH_ASKS = (("txn", "orphans"), ("top", "--once"), WHY, ("topics",), ("produce", "t"), ("consume", "t"))
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required username=admin password="
 
 
@@ -37,11 +38,11 @@ def broker(certificates, tmp_path_factory):
 def properties(certificates, tmp_path):
     """Return a function that writes the properties of a client with a mechanism and a password."""
 
-    def write(mechanism="PLAIN", password="hunter2", ca=certificates.ca):
-        path = tmp_path / "client.properties"
+    def write(mechanism="PLAIN", password="hunter2", ca=certificates.ca, user="admin"):
+        path = tmp_path / f"{user}.properties"
         path.write_text(
             f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n"
-            f"sasl.jaas.config={PLAIN if mechanism == 'PLAIN' else SCRAM}{password};\n"
+            f"sasl.jaas.config={(PLAIN if mechanism == 'PLAIN' else SCRAM).replace('admin', user)}{password};\n"
             f"ssl.truststore.type=PEM\nssl.truststore.location={ca}\n"
         )
         return str(path)
@@ -62,6 +63,12 @@ def test_commands_log_in(broker, properties, mechanism):
     assert top.exit_code == 0 and json.loads(top.stdout)
     assert run("txn", "orphans", *login).exit_code == 0
     assert run(*WHY, *login).stdout.startswith("User:a may not Read on Topic:t: no entry matches.")
+    made = f"made-{mechanism.lower()}"
+    assert run("topics", "create", made, *login).exit_code == 0
+    assert made in run("topics", *login).stdout
+    sent = CliRunner().invoke(main, ["produce", made, "--transactional-id", made, *login], input="v\n")
+    assert (sent.exit_code, sent.stderr) == (0, f"1 record sent to {made}, 1 transaction committed\n")
+    assert run("consume", made, *login).stdout.endswith(f"  committed ({made})  null  v\n")
     unknown = run("txn", "why", "nowhere", "0", *login)
     assert unknown.exit_code == 2 and "nowhere" in unknown.stderr
 
@@ -69,7 +76,7 @@ def test_commands_log_in(broker, properties, mechanism):
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_commands_report_a_failed_authentication(broker, properties, mechanism):
     login = ("-b", broker, "--command-config", properties(mechanism, "wrong"))
-    for command, code in ((("txn", "orphans"), 2), (("top", "--once"), 2), (WHY, 2), (("health",), 1)):
+    for command, code in (*((each, 2) for each in EACH_ASKS), (("health",), 1)):
         told = run(*command, *login)
         assert told.exit_code == code
         assert "Authentication failed" in told.stderr
@@ -89,6 +96,22 @@ def test_a_command_without_properties_names_command_config(broker):
 def test_properties_that_cannot_be_are_one_line(broker, tmp_path):
     path = tmp_path / "client.properties"
     path.write_text("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n")
-    for command in (("txn", "orphans"), ("top", "--once"), ("health",)):
+    for command in (*EACH_ASKS, ("health",)):
         told = run(*command, "-b", broker, "--command-config", str(path))
         assert told.exit_code == 2 and "sasl.mechanism must be" in told.stderr and "Traceback" not in told.output
+
+
+def test_a_user_without_rights_gets_one_line(broker, properties):
+    run("topics", "create", "secret", "-b", broker, "--command-config", properties())
+    login = ("-b", broker, "--command-config", properties(password="guest", user="guest"))
+    assert run("topics", *login).stdout == "topics: none\n"
+    for command, code, reason in (
+        (("topics", "describe", "secret"), 2, "TOPIC_AUTHORIZATION_FAILED"),
+        (("topics", "create", "other"), 1, "TOPIC_AUTHORIZATION_FAILED"),
+        (("topics", "delete", "secret", "--yes"), 1, "TOPIC_AUTHORIZATION_FAILED"),
+        (("produce", "secret"), 2, "this user lacks WRITE on it, or it does not exist"),
+        (("consume", "secret"), 2, "this user lacks DESCRIBE on topic secret"),
+    ):
+        done = run(*command, *login)
+        assert done.exit_code == code and reason in done.output
+        assert len(done.stderr.splitlines()) == (0 if "delete" in command else 1)

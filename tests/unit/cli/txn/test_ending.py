@@ -1,7 +1,10 @@
 """`ottla txn list`, `why` of many partitions, `fence` and `abort`."""
 
 import pytest
+from click.testing import CliRunner
 
+from ottla.cli import output
+from ottla.cli.main import main
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
@@ -129,10 +132,23 @@ def test_without_a_terminal_the_user_has_to_agree_beforehand(world, command):
     hold(world, 10)
     world.know("going", 7, LEDGER)
     result = ottla(*command, "-b", "one:9092")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "--yes" in result.stderr and result.stderr.count("\n") == 1
     changes = (ApiKey.INIT_PRODUCER_ID, ApiKey.WRITE_TXN_MARKERS)
     assert not [api for api, _, _ in world.requests if api in changes]
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("", 1)])
+def test_fence_asks_on_a_terminal(world, monkeypatch, answer, code):
+    monkeypatch.setattr(output, "can_answer", lambda: True)
+    world.know("going", 7, LEDGER, ("ledger", 1), age_ms=5_000)
+    result = CliRunner().invoke(main, ["txn", "fence", "going", "-b", "one:9092"], input=answer)
+    assert result.exit_code == code
+    assert (
+        result.stderr.startswith("'going' is Ongoing for 5")
+        and "in 2 partitions, and will be aborted." in result.stderr
+    )
+    assert (world.known["going"].transaction_state == "Ongoing") is (code == 1)
 
 
 def test_fence_of_an_unknown_id_is_one_line(world):

@@ -1,0 +1,1 @@
+"""`ottla consume`: the records of a topic of any Kafka, each with the fate of its transaction."""

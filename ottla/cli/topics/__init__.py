@@ -1,0 +1,1 @@
+"""`ottla topics`: list, describe, create and delete the topics of any Kafka."""
