@@ -110,6 +110,12 @@ def test_topics_are_found_by_id_from_version_12_on_whatever_their_names(broker, 
     ]
 
 
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_topic_with_neither_a_name_nor_an_id_is_invalid(broker, version):
+    rows = metadata(broker, version, [(None, NO_ID), (LEDGER, NO_ID)]).topics
+    assert [(row.name, E(row.error_code)) for row in rows] == [("", E.INVALID_TOPIC_EXCEPTION), (LEDGER, E.NONE)]
+
+
 @pytest.mark.parametrize("version", [10, 11])
 @pytest.mark.parametrize("row", [(None, NO_ID), (LEDGER, UUID(int=77)), ("new", UUID(int=77))])
 def test_an_id_or_no_name_is_refused_in_versions_10_and_11(broker, version, row):

@@ -51,11 +51,12 @@ class Remotes:
         """Return the broker with this value of BY_ENTRIES, EVERYONE or NEXT. It starts if another one runs."""
         if broker != self._running:
             self.close()
-            release, everyone = self._running = broker
+            release, everyone = broker
             started = release(self._make_folder("secured"), everyone).start()
             self._stop.callback(started.stop)
             self._remote = RemoteBroker(started.port, started.port + 2)
             self._stop.callback(self._remote.close)
+            self._running = broker
         return self._remote
 
     def close(self):
@@ -83,8 +84,8 @@ def place(rows, *brokers):
 @pytest.mark.maven
 @pytest.mark.parametrize(("broker", "cell"), place(CELLS, BY_ENTRIES, EVERYONE, NEXT))
 def test_kafka_allows_requests_only_with_the_required_right(remotes, broker, cell):
-    remote, (_, everyone) = remotes.run(broker), broker
-    ways = [way for way in ways_of(cell) if way.everyone is everyone]
+    remote = remotes.run(broker)
+    ways = [way for way in ways_of(cell) if way.everyone is broker[1]]
     if cell.name in UNANSWERED:
         ways = [way for way in ways if way.expected]
     allowed = ALLOWED.get(cell.name, cell.allowed)
