@@ -99,7 +99,7 @@ def test_internal_topics_are_made_as_they_must_be():
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_topics_are_found_by_id_from_version_12_on_whatever_their_names(broker, version):
+def test_topics_are_found_by_id_and_not_by_name_from_version_12_on(broker, version):
     strange, ledger_id = UUID(int=77), id_of(broker, LEDGER)
     asked = [(None, strange), (ORDERS, ledger_id), (None, ledger_id), (ORDERS, NO_ID), ("new", UUID(int=78))]
     rows = metadata(broker, version, asked, allow_auto_topic_creation=True).topics

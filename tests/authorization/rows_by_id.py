@@ -71,7 +71,7 @@ class Question(NamedTuple):
 
     @property
     def expected(self) -> dict[str, Any]:
-        """What each row shows."""
+        """Expected values of each row."""
         return {kind: EXPECTED[self.api_key][kind] for kind in self.kinds}
 
 
