@@ -30,7 +30,7 @@ are served and advertised. It has no wheels for musl (Alpine), so there `pip ins
 Every other API closes the connection, as Kafka does for an API that a listener does not serve; ApiVersions in a version
 that is too new is answered in version 0 with UNSUPPORTED_VERSION (KIP-511). GetTelemetrySubscriptions and PushTelemetry
 are among them: a Kafka without a plugin that receives clients' metrics does not list these APIs either, so clients do
-not send them (Kafka answers a client that sends them all the same).
+not send them ([Kafka answers](decisions/differences.md) a client that sends them all the same).
 """
 
 

@@ -85,6 +85,14 @@ def test_too_many_changes_are_refused_as_a_whole(monkeypatch):
     assert place_of(cluster) == (1, 0, [1, 2], {1, 2})
 
 
+def test_partitions_that_cannot_change_do_not_count(monkeypatch):
+    monkeypatch.setattr(alter_partition_reassignments, "MOST_CHANGED", 1)
+    cluster = three_brokers()
+    asked = (LEDGER, 0, [3]), ("absent", 0, [3]), (STATES, 0, [9])
+    expected = [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_REPLICA_ASSIGNMENT]
+    assert reassign(cluster, *asked) == (E.NONE, expected)
+
+
 def test_a_change_that_cannot_be_logged_is_a_storage_error(monkeypatch):
     cluster = three_brokers()
 

@@ -6,23 +6,10 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.in_memory.wire import message
 from tests.api.callers import LEDGER, LEDGER_PARTITIONS, ORDERS
 from tests.memory_broker import MemoryBroker
 
-
-def test_a_topic_requested_with_two_ids_is_created_once():
-    broker = MemoryBroker()
-    topics = [{"name": "new", "topic_id": UUID(int=number)} for number in (7, 8)]
-    reply = broker.ask(ApiKey.METADATA, 10, message(ApiKey.METADATA, 10, topics=topics, allow_auto_topic_creation=True))
-    cluster = broker.assembly.broker.cluster
-    topic = cluster.topics["new"]
-    assert {row.error_code for row in reply.topics} == {E.NONE}
-    assert [*cluster.topics_by_id.values()] == [topic]
-    assert cluster.partition("new", topic.partition_count) is None
-
-
-VERSIONS = range(13)
+VERSIONS = range(14)
 NO_ID = UUID(int=0)
 
 
@@ -111,14 +98,33 @@ def test_internal_topics_are_made_as_they_must_be():
     assert (row.error_code, len(row.partitions), row.is_internal) == (E.NONE, 7, True)
 
 
-@pytest.mark.parametrize(("version", "nameless"), [(10, ""), (11, ""), (12, None)])
-def test_topics_are_found_by_id_from_version_10_on(broker, version, nameless):
+@pytest.mark.parametrize("version", [12, 13])
+def test_topics_are_found_by_id_and_not_by_name_from_version_12_on(broker, version):
     strange, ledger_id = UUID(int=77), id_of(broker, LEDGER)
-    rows = metadata(broker, version, [("", strange), ("", ledger_id)]).topics
+    asked = [(None, strange), (ORDERS, ledger_id), (None, ledger_id), (ORDERS, NO_ID), ("new", UUID(int=78))]
+    rows = metadata(broker, version, asked, allow_auto_topic_creation=True).topics
     assert [(row.name, row.topic_id, E(row.error_code)) for row in rows] == [
-        (nameless, strange, E.UNKNOWN_TOPIC_ID),
+        (None, strange, E.UNKNOWN_TOPIC_ID),
         (LEDGER, ledger_id, E.NONE),
+        (None, UUID(int=78), E.UNKNOWN_TOPIC_ID),
     ]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_topic_with_neither_a_name_nor_an_id_is_invalid(broker, version):
+    rows = metadata(broker, version, [(None, NO_ID), (LEDGER, NO_ID)]).topics
+    assert [(row.name, E(row.error_code)) for row in rows] == [("", E.INVALID_TOPIC_EXCEPTION), (LEDGER, E.NONE)]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("row", [(None, NO_ID), (LEDGER, UUID(int=77)), ("new", UUID(int=77))])
+def test_an_id_or_no_name_is_refused_in_versions_10_and_11(broker, version, row):
+    reply = metadata(broker, version, [(ORDERS, NO_ID), row], allow_auto_topic_creation=True)
+    assert [(each.name, each.topic_id or NO_ID, E(each.error_code)) for each in reply.topics] == [
+        (ORDERS, NO_ID, E.INVALID_REQUEST),
+        (row[0] or "", row[1], E.INVALID_REQUEST),
+    ]
+    assert (reply.brokers, reply.cluster_id, reply.controller_id) == ([], None, -1)
 
 
 @pytest.mark.parametrize("version", [9, 10])

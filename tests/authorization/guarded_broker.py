@@ -15,11 +15,15 @@ HOST = "10.0.0.1"
 
 def authorizer(way, entries):
     """Return an authorizer with Kafka's rules and these entries."""
-    made = AclAuthorizer(SUPER_USERS, way.everyone)
+    return add_entries(AclAuthorizer(SUPER_USERS, way.everyone), entries)
+
+
+def add_entries(authorizer, entries):
+    """Add the entries to an authorizer without entries, and return it."""
     for number, entry in enumerate(entries):
         where = entry.resource_type, entry.name, entry.pattern, entry.principal, entry.host
-        made.add(AccessControlEntryRecord(number.to_bytes(16), *where, entry.operation, entry.permission))
-    return made
+        authorizer.add(AccessControlEntryRecord(number.to_bytes(16), *where, entry.operation, entry.permission))
+    return authorizer
 
 
 def furnish(caller, timeout_ms):
@@ -77,7 +81,7 @@ class GuardedBroker:
         client.replies.clear()
         self.parts.authorizer = authorizer
         try:
-            client.send(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
+            client.send(cell.api_key, cell.version, **fill_ids(cell.fields, self.id_of))
             self.broker.advance()
         finally:
             self.parts.authorizer = None
@@ -85,7 +89,8 @@ class GuardedBroker:
             del self._clients[principal]
         return client.replies
 
-    def _id_of(self, topic):
+    def id_of(self, topic):
+        """Return the id of the topic."""
         return UUID(bytes=self.parts.cluster.topics[topic].topic_id)
 
     def _client(self, principal):

@@ -98,11 +98,16 @@ class RemoteBroker:
         self._enforce({_key_of(entry) for entry in entries_of(cell, way, HOST)})
         try:
             caller = self._caller(way.principal)
-            reply = caller.call(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
+            reply = caller.call(cell.api_key, cell.version, **fill_ids(cell.fields, self.id_of))
         except (ConnectionError, TimeoutError) as error:
             self._callers.pop(way.principal).close()
             return NO_ANSWER if isinstance(error, TimeoutError) else None
         return cell.read(reply)
+
+    def ask(self, question, principal, entries):
+        """Return the reply to the question of this client under these entries."""
+        self._enforce({_key_of(entry) for entry in entries})
+        return self._caller(principal).call(question.api_key, question.version, **fill_ids(question.fields, self.id_of))
 
     def close(self):
         for caller in (self.admin, *self._callers.values()):
@@ -132,7 +137,8 @@ class RemoteBroker:
             for acl in each.acls
         }
 
-    def _id_of(self, topic):
+    def id_of(self, topic):
+        """Return the id of the topic."""
         found = self.admin.topic(topic).topic_id
         return found if isinstance(found, uuid.UUID) else uuid.UUID(bytes=found)
 

@@ -2,7 +2,9 @@
 
 Version notes: 1 can refuse another number of replicas. A new replica is in sync at once if its broker runs, because the
 brokers of the process share one log; otherwise the change is complete when the broker starts. A partition that is named
-twice is answered once, and its last target counts. The change is durable before the reply.
+twice is answered once, and its last target counts. A request for more than 10,000 partitions is refused
+(POLICY_VIOLATION); those that do not exist or whose targets are not valid do not count. The change is durable before
+the reply.
 
 Source: `ReplicationControlManager.alterPartitionReassignments` of Kafka 4.3.1.
 """
@@ -22,6 +24,7 @@ from ottla.protocol.values import TopicPartition
 
 Targets = dict[TopicPartition, list[int] | None]
 """partition -> new replicas; None cancels a change in progress."""
+Outcomes = dict[TopicPartition, ApiError]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -33,11 +36,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await broker.turns.spend(ROW_US + len(row.replicas or ()) * LOOKUP_US)
     may_change = request.api_version == 0 or bool(request.body.allow_replication_factor_change)
     refused = None
+    outcomes: Outcomes = {}
     if not broker.may(request, ALTER_CLUSTER):
         refused = ApiError(ALTER_CLUSTER.error, MESSAGES[ALTER_CLUSTER.error])
-    elif len(targets) > MOST_CHANGED:
-        refused = TOO_MANY
-    outcomes = {} if refused else await _reassign(broker, targets, may_change_factor=may_change)
+    else:
+        await _validate(broker, targets, outcomes)
+        if len(targets) - len(outcomes) > MOST_CHANGED:
+            refused = TOO_MANY
+        else:
+            await _reassign(broker, targets, outcomes, may_change_factor=may_change)
     named = await merge_partitions(
         broker.turns,
         ((topic.name, [row.partition_index for row in topic.partitions]) for topic in request.body.topics),
@@ -52,24 +59,25 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
 
 
-async def _reassign(broker: Broker, targets: Targets, *, may_change_factor: bool) -> dict[TopicPartition, ApiError]:
-    """Reassign the partitions that exist and whose targets are valid. Return the outcomes."""
-    cluster, valid = broker.cluster, Targets()
-    outcomes: dict[TopicPartition, ApiError] = {}
+async def _validate(broker: Broker, targets: Targets, outcomes: Outcomes) -> None:
+    """Add the outcomes of partitions that do not exist, or whose targets are not valid."""
+    cluster = broker.cluster
     for key, target in targets.items():
         await broker.turns.spend(ROW_US + len(target or ()) * LOOKUP_US)
         if not cluster.has_partition(*key):
-            continue
-        problem = "" if target is None else replicas_problem(cluster.own_ids, target)
-        if problem:
+            outcomes[key] = _absence(broker, *key)
+        elif target is not None and (problem := replicas_problem(cluster.own_ids, target)):
             outcomes[key] = ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-        else:
-            valid[key] = target
+
+
+async def _reassign(broker: Broker, targets: Targets, outcomes: Outcomes, *, may_change_factor: bool) -> None:
+    """Reassign the partitions without an outcome, and add theirs."""
+    valid = {key: target for key, target in targets.items() if key not in outcomes}
     try:
-        outcomes |= await Leadership(cluster).reassign(valid, may_change_factor=may_change_factor)
+        reassigned = await Leadership(broker.cluster).reassign(valid, may_change_factor=may_change_factor)
     except OSError as failure:
-        outcomes |= dict.fromkeys(valid, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
-    return outcomes
+        reassigned = dict.fromkeys(valid, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+    outcomes |= reassigned
 
 
 def _absence(broker: Broker, topic: str, index: int) -> ApiError:

@@ -1,8 +1,9 @@
 """Metadata 0-13: the brokers, the topics, the leader of each partition. free
 
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
-flexible; 10 topic ids; 12 looks topics up by id; 13 has an error of the whole reply, which stays NONE. 8 asks for
-authorized operations, those of the cluster up to 10. A client on a listener that is not advertised gets no broker and
+flexible; 10 topic ids; 12 looks topics up by id, and then no names count; 10 and 11 refuse rows with an id or without a
+name. 13 has an error of the whole reply, which stays NONE. 8 asks for authorized operations, those of the cluster up to
+10. A client on a listener that is not advertised gets no broker and
 no leaders: LISTENER_NOT_FOUND, below 6 LEADER_NOT_AVAILABLE; 0 has no replicas either, and no replicas whose brokers
 are stopped: REPLICA_NOT_AVAILABLE (`KRaftMetadataCache`).
 
@@ -14,9 +15,8 @@ TOPIC_AUTHORIZATION_FAILED, whether they exist or not. The same error is for top
 client may not CREATE.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
-from uuid import UUID
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import (
@@ -28,19 +28,19 @@ from ottla.broker.api.authorization import (
     find_denials,
 )
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.placement import Placement
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
-from ottla.broker.costs import CHANGE_US
+from ottla.broker.costs import CHANGE_US, ROW_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
+from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import ZERO_UUID
 
-_NameOrId = tuple[str | None, UUID | None]
-"""A name, an id, or both."""
+_LOOKS_UP_IDS: Final = 12
+_HAS_IDS: Final = 10
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -55,14 +55,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
             else:
                 await broker.turns.yield_if_due()
     else:
-        create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
-        by_id = version >= 10
-        once, _ = await index_rows(broker.turns, requested, lambda item: (item.name, item.topic_id if by_id else None))
-        answer.hidden = await find_denials(broker, request, DESCRIBE_TOPIC, _names(broker, once))
-        absent = [name for name, _ in once if name and name not in answer.hidden] if create else ()
-        refused = await _create_absent(broker, request, absent)
-        for name, topic_id in once:
-            await answer.add_by_name_or_id(name, None if topic_id is None else topic_id.bytes, refused)
+        names, ids = await _divide(broker.turns, version, requested)
+        if _HAS_IDS <= version < _LOOKS_UP_IDS and (ids or None in names):
+            return await answer.refuse(requested)
+        if ids:
+            await answer.add_by_id(ids)
+        else:
+            create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
+            await answer.add_by_name(names, create=create)
     of_cluster = operations.NOT_REQUESTED
     if 8 <= version <= 10 and body.include_cluster_authorized_operations:
         may = broker.may(request, DESCRIBE_CLUSTER)
@@ -76,13 +76,16 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
 
 
-def _names(broker: Broker, requested: Iterable[_NameOrId]) -> Iterator[str]:
-    """Yield the names of the requested topics, existing or not. An unknown id has no name."""
-    for name, topic_id in requested:
-        if name:
-            yield name
-        elif topic_id is not None and (topic := broker.metadata.topics_by_id.get(topic_id.bytes)) is not None:
-            yield topic.name
+async def _divide(turns: Turns, version: int, rows: Iterable[Any]) -> tuple[Collection[str | None], Collection[bytes]]:
+    """Return the names and the ids of a request, each once. A row may have both. Works in turns."""
+    names: dict[str | None, None] = {}
+    ids: dict[bytes, None] = {}
+    for row in rows:
+        names[row.name] = None
+        if version >= _HAS_IDS and row.topic_id is not None and row.topic_id.int:
+            ids[row.topic_id.bytes] = None
+        await turns.spend(ROW_US)
+    return names, ids
 
 
 class _Answer:
@@ -96,32 +99,44 @@ class _Answer:
         self._request = request
         self._operations_too = version >= 8 and request.body.include_topic_authorized_operations
         self.brokers = broker.endpoints_of(request.session.listener_name)
-        self.hidden: Collection[str] = ()
-        """The names of topics that the client may not see."""
         self._placement = Placement(broker, version, is_advertised=bool(self.brokers))
 
-    async def add_by_name_or_id(
-        self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]
-    ) -> None:
-        """Add a topic that was requested by name or id, or its error."""
-        topics = self._broker.metadata.topics
-        if not name and topic_id is not None:
-            topic = self._broker.metadata.topics_by_id.get(topic_id)
-            nameless = None if self._version >= 12 else ""
-            if topic is None:
-                await self.topics.add(ErrorCode.UNKNOWN_TOPIC_ID, nameless, topic_id)
-            elif topic.name in self.hidden:
-                await self.topics.add(DESCRIBE_TOPIC.error, nameless, topic_id)
+    async def refuse(self, rows: Iterable[Any]) -> Reply:
+        """Return a reply that refuses each row, without brokers."""
+        for row in rows:
+            topic_id = ZERO_UUID if row.topic_id is None else row.topic_id.bytes
+            await self.topics.add(ErrorCode.INVALID_REQUEST, row.name or "", topic_id)
+        return self.reply.finish(brokers=(), cluster_id=None, controller_id=-1, topics=self.topics)
+
+    async def add_by_id(self, ids: Iterable[bytes]) -> None:
+        """Add the topics with these ids, or their errors."""
+        by_id = self._broker.metadata.topics_by_id
+        known = {topic_id: by_id[topic_id].name for topic_id in ids if topic_id in by_id}
+        hidden = await find_denials(self._broker, self._request, DESCRIBE_TOPIC, known.values())
+        for topic_id in ids:
+            topic = by_id.get(topic_id)
+            if topic is None or topic_id not in known:
+                await self.topics.add(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+            elif topic.name in hidden:
+                await self.topics.add(DESCRIBE_TOPIC.error, None, topic_id)
             else:
                 await self.add(topic)
-        elif name in self.hidden:
-            await self.topics.add(DESCRIBE_TOPIC.error, name)
-        elif name is None or (name not in refused and detect_invalid_topic(name) is not None):
-            await self._add_error(name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
-        elif name not in topics:
-            await self._add_error(name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        else:
-            await self.add(topics[name])
+
+    async def add_by_name(self, names: Iterable[str | None], *, create: bool) -> None:
+        """Add the topics with these names, or their errors. `create` those that do not exist."""
+        hidden = await find_denials(self._broker, self._request, DESCRIBE_TOPIC, filter(None, names))
+        absent = [name for name in names if name and name not in hidden] if create else ()
+        refused = await _create_absent(self._broker, self._request, absent)
+        topics = self._broker.metadata.topics
+        for name in names:
+            if name in hidden:
+                await self.topics.add(DESCRIBE_TOPIC.error, name)
+            elif name is None or (name not in refused and detect_invalid_topic(name) is not None):
+                await self._add_error(name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
+            elif name not in topics:
+                await self._add_error(name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                await self.add(topics[name])
 
     async def _add_error(self, name: str, error: ErrorCode) -> None:
         allowed = operations.NOT_REQUESTED if error is CREATE_TOPIC.error else self._operations(name)
@@ -146,8 +161,7 @@ class _Answer:
 async def _create_absent(broker: Broker, request: Request, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create the topics that do not exist, and wait until they do. Return the errors of those that could not be
     created."""
-    # A name may occur with several ids. A logged topic exists only later, so the second one would be created as well.
-    absent = [name for name in dict.fromkeys(names) if name not in broker.cluster.topics]
+    absent = [name for name in names if name not in broker.cluster.topics]
     refused: dict[str, ErrorCode] = {}
     if absent and not broker.may(request, CREATE_ANY_TOPIC):
         refused = dict.fromkeys(await find_denials(broker, request, CREATE_TOPIC, absent), CREATE_TOPIC.error)

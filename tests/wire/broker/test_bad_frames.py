@@ -78,6 +78,8 @@ FRAMES = [
 ]
 APIS = [
     Case("api-9999", header(9999, 0, rest=bytes(8)), says="API 9999 v0"),
+    Case("get-telemetry-subscriptions", header(71, 0, rest=bytes(17)), alike=False, says="API 71 v0"),
+    Case("push-telemetry", header(72, 0, rest=bytes(25)), alike=False, says="API 72 v0"),
     Case("api-minus-1", header(-1, 0, rest=bytes(8)), says="API -1 v0"),
     Case("api-removed-leader-and-isr", header(4, 0, rest=bytes(8)), says="API 4 v0"),
     Case("api-of-controllers-vote", header(52, 0, rest=bytes(8)), says="API 52 v0"),
