@@ -108,7 +108,7 @@ def install(wheel, tmp_path):
 
 
 @pytest.mark.conformance
-def test_what_a_release_has_installs_into_a_bare_environment(built):
+def test_the_files_of_a_release_install_into_a_bare_environment(built):
     """The sources are a copy, so that nothing of this checkout is used. Takes packages from the network."""
     tree = built / f"ottla-{__version__}"
     done = subprocess.run(["make", "dist", f"PYTHON={sys.executable}"], cwd=tree, capture_output=True, text=True)
