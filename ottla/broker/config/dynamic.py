@@ -58,6 +58,12 @@ def dynamic_option(key: str) -> Option | None:
     return option if option is not None and DYNAMIC in option.scope else None
 
 
+def has_effect(key: str) -> bool:
+    """Return whether a change of this config of a running broker changes what the broker does."""
+    option = dynamic_option(key)
+    return option is not None and option.acted_on
+
+
 def _overrides_problem(text: str) -> str:
     """Return the reason why the text is invalid. Hosts must be IP addresses: a serving broker does not wait for a
     name lookup."""
