@@ -12,7 +12,7 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
 from ottla.broker.config.altered import TOPIC_FAMILY, Altered, Family, broker_family, group_family
-from ottla.broker.config.dynamic import has_effect, in_force
+from ottla.broker.config.dynamic import CLUSTER_RESOURCE, cluster_problem, has_effect, in_force
 from ottla.broker.config.listener_options import of_listener
 from ottla.broker.costs import CHANGE_US, DECIDE_CONFIG_US, READ_KEYSTORES_US
 from ottla.broker.turns import Handler, Turns
@@ -152,6 +152,8 @@ def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiEr
         return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
     if problem:
         return ApiError(error, problem), []
+    if (resource.kind, resource.name) == (BROKER_RESOURCE, CLUSTER_RESOURCE) and (problem := cluster_problem(values)):
+        return ApiError(ErrorCode.INVALID_REQUEST, problem), []
     if resource.kind == BROKER_RESOURCE and any(of_listener(key) for key in values):
         problem = _tls_problem(broker, resource.name, {**(own or {}), **values})
         if problem:
