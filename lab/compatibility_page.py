@@ -20,6 +20,7 @@ _HEAD = """# Compatibility
 
 `make conformance` writes this page: it plays the same steps with every client against Ottla and against Apache Kafka
 4.3.1. Each client library runs in a process of its own, unchanged. Steps are in `tests/conformance/scenario.py`.
+[The libraries' own tests](client-suites.md) ran on both, too.
 
 - **passed**: all steps of this feature that the client offers. **failed**: at least one did not pass, see below the
   table.

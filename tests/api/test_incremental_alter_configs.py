@@ -101,6 +101,13 @@ def test_of_a_resource_all_is_changed_or_nothing_and_the_others_are_changed(brok
     assert own(broker) == {} and own(broker, TOPIC, ORDERS) == ({} if validate_only else {"segment.ms": "9000"})
 
 
+def test_configs_of_the_login_at_other_brokers_change_for_one_broker_only(broker):
+    key = "sasl.kerberos.min.time.before.relogin"
+    for name, operation, error in (("1", SET, E.NONE), ("", SET, E.INVALID_REQUEST), ("", DELETE, E.NONE)):
+        assert alter(broker, 1, resource(BROKER, name, (key, operation, "58000"))) == [(BROKER, name, error)]
+    assert (own(broker, BROKER, "1"), own(broker, BROKER, "")) == ({key: "58000"}, {})
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_resource_that_is_named_twice_is_refused_each_time(broker, version):
     asked = resource(TOPIC, LEDGER, ("retention.ms", SET, "1")), resource(TOPIC, LEDGER, ("segment.ms", SET, "1"))

@@ -12,7 +12,7 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
 from ottla.broker.config.altered import TOPIC_FAMILY, Altered, Family, broker_family, group_family
-from ottla.broker.config.dynamic import in_force
+from ottla.broker.config.dynamic import CLUSTER_RESOURCE, cluster_problem, has_effect, in_force
 from ottla.broker.config.listener_options import of_listener
 from ottla.broker.costs import CHANGE_US, DECIDE_CONFIG_US, READ_KEYSTORES_US
 from ottla.broker.turns import Handler, Turns
@@ -32,15 +32,6 @@ _NEEDS: Final = config_needs(AclOperation.ALTER_CONFIGS)
 NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 _OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
-
-_THROTTLES: Final = frozenset(
-    (
-        *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    )
-)
-"""Options of one of several brokers that may change, because they have no effect: `kafka-reassign-partitions.sh`
-sets and removes them."""
 
 
 class Resource(NamedTuple):
@@ -141,7 +132,7 @@ def _refuse_broker(broker: Broker, resource: Resource) -> ApiError | None:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if name and int(name) != node_id:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
-    if name and len(broker.brokers) > 1 and not _THROTTLES.issuperset(resource.config_names):
+    if name and len(broker.brokers) > 1 and any(map(has_effect, resource.config_names)):
         return ApiError(ErrorCode.INVALID_REQUEST, "The brokers are one process: change the cluster's default instead")
     return None
 
@@ -161,6 +152,8 @@ def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiEr
         return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
     if problem:
         return ApiError(error, problem), []
+    if (resource.kind, resource.name) == (BROKER_RESOURCE, CLUSTER_RESOURCE) and (problem := cluster_problem(values)):
+        return ApiError(ErrorCode.INVALID_REQUEST, problem), []
     if resource.kind == BROKER_RESOURCE and any(of_listener(key) for key in values):
         problem = _tls_problem(broker, resource.name, {**(own or {}), **values})
         if problem:

@@ -35,7 +35,7 @@ async def _create(broker: Broker, authorizer: AclAuthorizer, creations: Sequence
     """Create the valid entries, all or none. Return an outcome for each row."""
     controller = broker.cluster.controller
     outcomes: list[ApiError] = []
-    failed = ApiError()
+    failed = ApiError(message="")  # as Kafka: a text that is empty, and not null
 
     async def decide() -> Sequence[AccessControlEntryRecord]:
         nonlocal failed

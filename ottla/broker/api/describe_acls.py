@@ -43,7 +43,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await _write(reply, resources, patterns)
             patterns, count = {}, 0
     await _write(reply, resources, patterns)
-    return reply.finish(error_code=ErrorCode.NONE, error_message=None, resources=resources)
+    return reply.finish(error_code=ErrorCode.NONE, error_message="", resources=resources)
 
 
 async def _write(

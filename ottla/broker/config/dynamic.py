@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, OPTION_OF_KEY, Config
 from ottla.broker.config.consumer_groups import bounded_timeouts
-from ottla.broker.config.kept import KEPT_OPTIONS, THROTTLE_OPTIONS
+from ottla.broker.config.kept import KEPT_OPTIONS, LOGIN_OPTIONS, THROTTLE_OPTIONS
 from ottla.broker.config.listener_options import LISTENER_OPTIONS, LISTENER_PREFIX, of_listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.config.option import DYNAMIC, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, LISTENER, Option
@@ -25,6 +25,7 @@ CLUSTER_RESOURCE: Final = ""
 CHANGEABLE: Final = {option.key: option for option in BROKER_OPTIONS if option.scope == DYNAMIC}
 DYNAMIC_OPTIONS: Final = {option.key: option for option in (*KEPT_OPTIONS, *THROTTLE_OPTIONS)} | CHANGEABLE
 _SECURITY: Final = frozenset(option.key for option in BROKER_OPTIONS if option.scope == DYNAMIC | LISTENER)
+_OF_ONE_BROKER: Final = frozenset(option.key for option in LOGIN_OPTIONS)
 _OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 
@@ -51,11 +52,25 @@ def dynamic_problem(given: Mapping[str, str]) -> str:
     return ""
 
 
+def cluster_problem(given: Mapping[str, str | None]) -> str:
+    """Return the reason why these cannot be configs of all brokers (INVALID_REQUEST), or an empty string."""
+    named = [key for key, value in given.items() if value is not None and key in _OF_ONE_BROKER]
+    if not named:
+        return ""
+    return f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(named)}]"
+
+
 def dynamic_option(key: str) -> Option | None:
     """Return the dynamic option of a key."""
     named = of_listener(key)
     option = DYNAMIC_OPTIONS.get(key) if named is None else LISTENER_OPTIONS.get(named[1])
     return option if option is not None and DYNAMIC in option.scope else None
+
+
+def has_effect(key: str) -> bool:
+    """Return whether a change of this config of a running broker changes what the broker does."""
+    option = dynamic_option(key)
+    return option is not None and option.acted_on
 
 
 def _overrides_problem(text: str) -> str:

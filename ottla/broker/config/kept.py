@@ -10,12 +10,24 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.config.option import DYNAMIC, INT64_MAX, Kind, boolean, int32, int64, number, options_of, text
+from ottla.broker.config.option import (
+    DYNAMIC,
+    INT64_MAX,
+    Kind,
+    boolean,
+    int32,
+    int64,
+    items,
+    number,
+    options_of,
+    text,
+)
 
 DOUBLE_MAX: Final = 1.7976931348623157e308
 _THREADS: Final = "The number of threads; Ottla serves with one."
 _REMOTE: Final = "Ottla has no remote storage."
 _GROUPS: Final = "Ottla has no share groups or streams groups."
+_LOGIN: Final = "Ottla logs in nowhere."
 _QUOTA: Final = "Ottla has no replication."
 _RESET: Final = re.compile(
     r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?",
@@ -64,6 +76,20 @@ class KeptConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoginConfig:
+    """Configs of the login of a broker at other brokers, which Kafka changes for single brokers only."""
+
+    sasl_kerberos_kinit_cmd: str = text("/usr/bin/kinit", _LOGIN)
+    sasl_kerberos_min_time_before_relogin: int = int64(60000, _LOGIN, at_least=-INT64_MAX)
+    sasl_kerberos_principal_to_local_rules: str = items("DEFAULT", _LOGIN)
+    sasl_kerberos_service_name: str = text("", _LOGIN)
+    sasl_kerberos_ticket_renew_jitter: float = number(0.05, _LOGIN, at_least=-DOUBLE_MAX, at_most=DOUBLE_MAX)
+    sasl_kerberos_ticket_renew_window_factor: float = number(0.8, _LOGIN, at_least=-DOUBLE_MAX, at_most=DOUBLE_MAX)
+    sasl_login_refresh_window_factor: float = number(0.8, _LOGIN, at_least=-DOUBLE_MAX, at_most=DOUBLE_MAX)
+    sasl_login_refresh_window_jitter: float = number(0.05, _LOGIN, at_least=-DOUBLE_MAX, at_most=DOUBLE_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleConfig:
     """Configs of a broker that Kafka accepts only while it runs, and not in a file."""
 
@@ -103,7 +129,8 @@ class KeptGroupConfig:
     streams_num_standby_replicas: int = int32(0, _GROUPS, at_most=2)
 
 
-KEPT_OPTIONS: Final = options_of(KeptConfig, scope=DYNAMIC, acted_on=False)
+LOGIN_OPTIONS: Final = options_of(LoginConfig, scope=DYNAMIC, acted_on=False)
+KEPT_OPTIONS: Final = (*options_of(KeptConfig, scope=DYNAMIC, acted_on=False), *LOGIN_OPTIONS)
 THROTTLE_OPTIONS: Final = options_of(ThrottleConfig, scope=DYNAMIC, acted_on=False)
 GROUP_OPTIONS: Final = {
     # Kafka's brokers have a default for each number.

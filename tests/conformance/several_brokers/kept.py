@@ -19,7 +19,6 @@ _NO_ELR = (
 )
 _ONE_LOG = "All replicas are one log: one that was stopped has what another leader has appended meanwhile."
 _SHARE = "There are no share groups, so each key of their type is refused with a text."
-_SINGLE = "The brokers are one process: settings of a single one would change all, and are refused."
 _ACKS_1 = "Nothing is copied, so records of acks=1 do not wait for the in-sync set before consumers see them."
 _WAITS = (
     "With too few replicas in sync, Kafka's group coordinator also lets requests that change nothing wait for the log, "
@@ -78,10 +77,6 @@ KEPT = {
     **{f"session {version}: unknown topics": Kept(_ZERO_ID, {8: _ZERO_IN_SESSION}) for version in (13, 15, 18)},
     "FindCoordinator: unusual keys and types": Kept(
         _SHARE, {step: {"coordinators.0.error_message": "text"} for step in (12, 15, 18)}
-    ),
-    "IncrementalAlterConfigs of a broker": Kept(
-        _SINGLE,
-        {step: {"responses.0.error_code": "INVALID_REQUEST", "responses.0.error_message": "text"} for step in (2, 5)},
     ),
     "the only replica stops": Kept(_NO_ELR, {step: {"topics.0.partitions.0.isr_nodes": [2]} for step in range(6, 32)}),
     "the last replica in sync stops": Kept(
