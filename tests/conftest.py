@@ -32,7 +32,7 @@ MARKS = {
     "maven": "needs Java and Maven, which fetches Apache Kafka",
     "spark": "runs PySpark, which needs Java",
     "conformance": "plays the scenario against Apache Kafka too; runs when OTTLA_CONFORMANCE=1",
-    "slow": "takes more than a few seconds; OTTLA_FAST=1, so `make test`, leaves it out",
+    "slow": "takes more than a second on a busy machine; OTTLA_FAST=1, so `make test`, leaves it out",
 }
 # Brokers and JVMs in real time, and simulations of minutes: all of a folder, but for the seeds that a commit draws.
 SLOW_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/", "tests/spark/")

@@ -233,6 +233,7 @@ def test_a_right_that_is_given_counts_at_once_and_after_a_restart(broker):
     assert create(broker, entry("more"))[0][0] is E.CLUSTER_AUTHORIZATION_FAILED
 
 
+@pytest.mark.slow
 def test_no_more_than_ten_thousand_are_made_or_deleted_at_once(broker):
     many = [entry(f"t{number}") for number in range(10_001)]
     assert {error for error, _ in create(broker, *many)} == {E.POLICY_VIOLATION}
@@ -243,6 +244,7 @@ def test_no_more_than_ten_thousand_are_made_or_deleted_at_once(broker):
     assert len(describe(broker)) == 10_000
 
 
+@pytest.mark.slow
 def test_ten_thousand_are_made_listed_and_deleted_in_shares(broker):
     keys = (K.CREATE_ACLS, K.DESCRIBE_ACLS, K.DELETE_ACLS)
     create(broker, entry("first"))

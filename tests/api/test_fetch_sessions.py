@@ -185,6 +185,7 @@ def test_sessions_hold_a_sixteenth_of_the_memory_and_then_there_are_none():
     assert readers[2].session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_session_of_many_partitions_is_served_in_shares(version):
     broker = MemoryBroker()

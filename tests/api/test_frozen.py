@@ -51,6 +51,7 @@ def ends_of(broker):
     return {one.name: (one.log_start_offset, one.log_end_offset, one.log.size_bytes) for one in broker.partitions()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "changed"),
     [
@@ -95,6 +96,7 @@ def test_the_members_of_a_loaded_group_expire_only_after_a_thaw():
     assert ends_of(broker)["__consumer_offsets-0"] > before["__consumer_offsets-0"]
 
 
+@pytest.mark.slow
 def test_segments_are_deleted_only_after_a_thaw():
     broker = start(files_of(HERE["transactions-across-segments"]))
     partition = broker.assembly.broker.cluster.partition("transactions-across-segments", 0)

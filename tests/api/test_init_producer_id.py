@@ -73,6 +73,7 @@ def test_version_6_is_served_and_listed_only_with_unstable_versions(broker):
     assert init(unstable, 6, enable2_pc=True) == (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
 
 
+@pytest.mark.slow
 def test_no_time_ends_a_transaction_of_two_phase_commit():
     broker = coordinating(**TWO_PHASE_COMMIT)
     usual, lasting = Producer(broker, "usual"), Producer(broker, "lasting")

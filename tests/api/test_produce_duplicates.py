@@ -283,6 +283,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", NAMES)
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_large_duplicate_is_compared_in_short_turns(kind, codec):
@@ -295,6 +296,7 @@ def test_a_large_duplicate_is_compared_in_short_turns(kind, codec):
     assert weight.us <= MOST_EVENT_US / 2 and weight.uncharged_calls <= MOST_UNCHARGED_CALLS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_disconnect_during_a_comparison_frees_its_memory(kind, codec):

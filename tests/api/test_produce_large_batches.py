@@ -191,6 +191,7 @@ def of_one_batch(topic, batch):
     return {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "record_bytes"), [(3, MIB), (16_000, 128)], ids=["few records", "many records"])
 def test_a_disconnect_during_a_large_batch_frees_its_memory_and_gate(count, record_bytes):
     """After any number of events: while it waits for the gate, memory or a worker, and while it yields."""

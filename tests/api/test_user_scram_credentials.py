@@ -203,6 +203,7 @@ def test_scram_users_are_unsupported_at_an_old_metadata_version(broker):
     assert read_credentials(broker) == {}
 
 
+@pytest.mark.slow
 def test_many_users_are_altered_and_described_in_shares(broker):
     rows = [upsertion(f"user-{number}", SHA_256) for number in range(MANY)]
     altering = message(K.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=rows)

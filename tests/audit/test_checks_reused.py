@@ -64,6 +64,7 @@ def test_dropped_records_are_suspected_without_the_coordinators_log(kafkas):
     assert [(one.offset, one.transactional_id) for one in found(kafkas)] == [(7, None), (15, None)]
 
 
+@pytest.mark.slow
 def test_findings_are_the_same_for_any_split_of_the_partition(kafkas, monkeypatch):
     whole, ranges = [one[:-2] for one in found(kafkas)], []
     read = tasks.scan

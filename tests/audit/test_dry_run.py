@@ -129,6 +129,7 @@ def commands_of(result):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rights", "missing", "code"),
     [
@@ -158,6 +159,7 @@ def test_each_missing_right_is_a_command(with_rights, rights, missing, code):
     assert all((size is None) == ("--operation Describe --cluster" in missing) for size in sizes)
 
 
+@pytest.mark.slow
 def test_the_text_has_the_commands_with_their_purpose(with_rights):
     result, bootstrap = with_rights([], "--topics", CASE)
     assert result.exit_code == 2
@@ -166,11 +168,13 @@ def test_the_text_has_the_commands_with_their_purpose(with_rights):
     assert "(the brokers give no size" not in result.stdout
 
 
+@pytest.mark.slow
 def test_a_readable_topic_without_a_right_that_checks_need_is_listed(with_rights):
     result, _ = with_rights([TOPIC_RIGHTS[0], *COORDINATOR_RIGHTS], "--topics", CASE)
     assert f"{CASE}-0" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "resource"),
     [

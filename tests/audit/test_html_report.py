@@ -137,6 +137,7 @@ def test_a_report_is_not_written_into_a_folder_that_is_not_there(write_log, tmp_
     assert (capsys.readouterr().err, report.parent.exists()) == (told, False)
 
 
+@pytest.mark.slow
 def test_internal_topics_are_summarized_in_one_line_without_all(report, reference):
     page = Page(report(reference("clean")).read_text())
     table = page.words.rpartition("Partitions")[2]

@@ -270,6 +270,7 @@ def test_a_report_shows_uris_without_their_options(reference, disk, capsys, tmp_
     assert "eu-north-1" not in out + (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_failure_of_the_audit(reference):
     read, write = os.pipe()
     os.close(read)

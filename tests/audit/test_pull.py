@@ -131,6 +131,7 @@ def test_an_audit_of_the_copy_finds_what_an_audit_of_the_source_finds(tmp_path):
         assert facts_of(audit_of((str(tmp_path / "copy"),))) == facts_of(audit_of((str(root),)))
 
 
+@pytest.mark.slow
 def test_a_broker_serves_the_copy_and_it_can_be_pulled_again(tmp_path):
     broker, _ = serving("compacted-transactions", tmp_path)
     copy, second = tmp_path / "copy", tmp_path / "second"
@@ -250,6 +251,7 @@ def test_since_begins_at_the_first_record_from_that_time_on(tmp_path):
     assert decode_offsets((tmp_path / "copy" / LOG_STARTS).read_bytes()) == {("ledger", 0): 6}
 
 
+@pytest.mark.slow
 def test_damage_at_the_source_is_listed_by_each_run(tmp_path):
     with ThreadBroker(tmp_path / "source") as broker:
         produce(broker, range(10))
@@ -362,6 +364,7 @@ def test_a_copy_that_lost_records_is_refused(ledger, tmp_path):
     assert "the log ends at 0, below the recovery point 3; pull into a new directory" in result.stdout
 
 
+@pytest.mark.slow
 def test_positions_by_offset_fetch_are_served_and_replaced(tmp_path):
     copy, places = tmp_path / "copy", [TopicPartition("ledger", 0)]
     with ThreadBroker(tmp_path / "source") as broker:
@@ -379,6 +382,7 @@ def test_positions_by_offset_fetch_are_served_and_replaced(tmp_path):
     assert result.exit_code == 2
 
 
+@pytest.mark.slow
 def test_positions_of_the_last_run_stay_if_a_broker_fails(tmp_path, monkeypatch):
     copy, places = tmp_path / "copy", [TopicPartition("ledger", 0)]
 
@@ -397,6 +401,7 @@ def test_positions_of_the_last_run_stay_if_a_broker_fails(tmp_path, monkeypatch)
         assert read_positions(served, "billing", places) == [(4, "by hand")]
 
 
+@pytest.mark.slow
 def test_positions_and_a_copy_of_the_topic_do_not_mix(tmp_path):
     with ThreadBroker(tmp_path / "source") as broker:
         produce(broker, range(3))

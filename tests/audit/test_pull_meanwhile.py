@@ -32,6 +32,7 @@ def begin(broker, transactional_id):
     return producer
 
 
+@pytest.mark.slow
 def test_no_transaction_after_the_copy_of_the_decisions_is_called_forgotten(tmp_path):
     copy = tmp_path / "copy"
 

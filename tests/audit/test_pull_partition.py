@@ -220,6 +220,7 @@ def test_bytes_that_are_no_batches_are_never_written(folder, noise):
     assert copied.damage
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_gone_leaves_whole_batches_and_the_next_run_continues(folder):
     rows = batches_of()
     answer = serve(rows)

@@ -47,11 +47,13 @@ def compare(*directories):
     return found
 
 
+@pytest.mark.slow
 def test_a_thousand_sound_pairs_have_no_finding(tmp_path):
     directories, _ = write_pairs(tmp_path, SEED, 1_000)
     assert compare(*directories) == {}
 
 
+@pytest.mark.slow
 def test_each_planted_fault_is_found_at_its_offset(tmp_path):
     directories, made = write_pairs(tmp_path, SEED, 300, FAULTS)
     found = compare(*directories)
@@ -206,6 +208,7 @@ def test_a_cluster_is_compared_if_the_check_is_named(tmp_path, run_audit):
         assert run_audit(f"kafka://{broker.bootstrap}", "--checks", "replicas", "--dry-run")[0] == 0
 
 
+@pytest.mark.slow
 def test_records_that_a_group_has_read_and_the_leader_lacks_are_lost(tmp_path, run_audit):
     with ThreadBroker(tmp_path) as broker:
         client = Client(broker.bootstrap)

@@ -49,11 +49,13 @@ def timeless(printed):
     return [{name: row[name] for name in row if name not in ("seen", "ageMs", "message")} for row in rows]
 
 
+@pytest.mark.slow
 def test_every_module_of_the_scan_and_the_audit_is_imported():
     done = run(EVERYTHING)
     assert (done.stderr, done.stdout) == ("", "imported\n")
 
 
+@pytest.mark.slow
 def test_an_audit_finds_reports_and_writes_what_it_does_with_spark(reference, run_audit, tmp_path):
     arguments = (reference("clean"), "--format", "json", "--as-of", "1795400000000")
     more = ("--output", tmp_path / "tables", "--report", tmp_path / "audit.html")
@@ -77,6 +79,7 @@ def test_a_job_on_spark_names_what_to_install_in_one_line(reference, tmp_path, j
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_an_export_by_threads_writes_what_it_does_with_spark(reference, tmp_path, isolation, capsys):
     options = ("--isolation-level", isolation)
@@ -90,6 +93,7 @@ def test_an_export_by_threads_writes_what_it_does_with_spark(reference, tmp_path
     assert any(name.endswith(".parquet") for name in without)
 
 
+@pytest.mark.slow
 def test_alert_once_prints_the_same_with_and_without_spark(reference, capsys):
     done = run(COMMAND, "alert", reference("unclean"), "--once", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")

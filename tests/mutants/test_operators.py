@@ -70,6 +70,7 @@ def test_zip_strict_is_not_mutated():
     assert sum(one.before == "True" for one in mutants_of("m.py", b"f(zip(a, b, strict=True), True)")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [12, 31])
 def test_a_seed_draws_the_same_mutants_in_the_requested_number(count):
     drawn = draw(3, count, ("ottla/broker/api/fetch.py", "ottla/broker/api/produce.py"))

@@ -140,6 +140,7 @@ def test_random_log_is_read_as_the_scanner_reads_it(write_log, kind_of_kernels, 
         assert rows == expected_rows(scanned, isolation), isolation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clean", "unclean"])
 def test_kafkas_directories_are_read_as_the_scanner_reads_them(reference, name):
     root = reference(name)

@@ -79,6 +79,7 @@ def test_record_batches_have_no_more_rows_than_their_limit(write_log, monkeypatc
     assert max(map(len, batches)) <= 100
 
 
+@pytest.mark.slow
 def test_batch_larger_than_all_buffers_is_read(write_log):
     log = write_log()
     log.data(2)

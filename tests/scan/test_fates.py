@@ -64,6 +64,7 @@ def test_aborted_ranges_are_those_of_kafkas_transaction_index(reference, scan_on
     assert entries == 337
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target_bytes", [1, 300, 5_000, 20_000])
 def test_ranges_cut_anywhere_merge_to_the_same_fates(reference, scan_once, target_bytes):
     for name in ("clean", "unclean"):

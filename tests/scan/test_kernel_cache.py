@@ -61,6 +61,7 @@ def compile_kernel(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_kernels_of_an_archive_are_compiled_once_for_all_its_paths(compile_kernel, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -72,6 +73,7 @@ def test_kernels_of_an_archive_are_compiled_once_for_all_its_paths(compile_kerne
     assert compile_kernel(second) == [place.replace(str(first), str(second)), kept, 1, 0]
 
 
+@pytest.mark.slow
 def test_kernels_of_another_version_are_not_taken(compile_kernel, tmp_path):
     archive = pack_packages(tmp_path)
     _, kept, _, _ = compile_kernel(archive)
@@ -94,12 +96,14 @@ def change(source):
         constants.write("MAGIC = 3\n")
 
 
+@pytest.mark.slow
 def test_kernels_are_recompiled_when_a_constant_in_another_file_changes(compile_kernel, source):
     assert compile_kernel(source)[2:] == [0, 1]
     change(source)
     assert compile_kernel(source)[2:] == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_half_saved_cache_returns_no_kernels_of_older_sources(compile_kernel, source):
     """Other processes see it for a moment, or permanently if the process was killed."""
     assert compile_kernel(source)[2:] == [0, 1]
@@ -111,11 +115,13 @@ def test_a_half_saved_cache_returns_no_kernels_of_older_sources(compile_kernel, 
         assert len(list(source.rglob("kernels.varint-*.nbc"))) == 1
 
 
+@pytest.mark.slow
 def test_a_folder_can_be_named(compile_kernel, tmp_path):
     _, kept, _, _ = compile_kernel(pack_packages(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
     assert Path(kept).parent == tmp_path / "named" / "ottla-kernels"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_cache_folder_writable_by_others_is_not_used(compile_kernel, tmp_path, mode):
     folder = tmp_path / "tmp" / f"ottla-kernels-{os.geteuid()}"

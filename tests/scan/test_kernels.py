@@ -121,6 +121,7 @@ def read(buffer, rows):
     return ends, list(columns.take())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @given(data=logs() | st.binary(max_size=300))
 def test_plain_and_compiled_kernels_give_the_same_results(data):
@@ -130,6 +131,7 @@ def test_plain_and_compiled_kernels_give_the_same_results(data):
         assert run_kernels(data) == plainly
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_only_after_enough_bytes_were_read():
     done = subprocess.run(
         [sys.executable, "-c", CHOOSING], capture_output=True, text=True, check=False, timeout=EVENT_TIMEOUT_S

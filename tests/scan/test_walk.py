@@ -249,6 +249,7 @@ def test_random_logs_are_followed_as_the_model_follows_them(block):
     assert set(anomalies) == set(range(len(events.KINDS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_splitting_anywhere_gives_what_one_walk_gives(kind_of_kernels, block):
     count = 15 if kind_of_kernels == PLAIN else 60

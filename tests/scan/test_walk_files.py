@@ -29,6 +29,7 @@ def walk_whole(log, *, limit=None, start=None):
     return *found, last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clean", "unclean"])
 def test_real_kafka_leaves_no_anomalies_and_ends_what_the_scanner_ends(reference, name):
     root = reference(name)

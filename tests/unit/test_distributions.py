@@ -44,6 +44,7 @@ def wheel_of(built, folder, compiled):
     return wheel
 
 
+@pytest.mark.slow
 def test_the_sdist_has_what_its_tests_need(built):
     tree = built / f"ottla-{__version__}"
     wanted = (
@@ -60,6 +61,7 @@ def test_the_sdist_has_what_its_tests_need(built):
     assert [path for path in data if not (tree / path).is_file()] == []
 
 
+@pytest.mark.slow
 def test_the_wheel_is_the_package_and_nothing_else(plain):
     assert plain.name == f"ottla-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(plain) as wheel:
@@ -72,10 +74,12 @@ def test_the_wheel_is_the_package_and_nothing_else(plain):
     }
 
 
+@pytest.mark.slow
 def test_the_wheel_installs_and_runs(plain, tmp_path):
     assert "Python walk over records" in install(plain, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(lacks() is not None, reason=f"to compile the walk over records: {lacks()}")
 def test_a_wheel_built_with_a_compiler_has_the_compiled_record_walk(built, tmp_path):
     wheel = wheel_of(built, built / "compiled", "1")

@@ -74,6 +74,7 @@ def test_dump_as_json(log):
     assert code == 2 and verdict["sound"] is None and LARGER in verdict["unread"]
 
 
+@pytest.mark.slow
 def test_commands_that_read_no_records_report_no_loss(log):
     pytest.importorskip("pyarrow", reason="the audit extra is not installed")
     for command in (("dump", log / "t-0"), ("inspect", log), ("audit", log)):
@@ -81,6 +82,7 @@ def test_commands_that_read_no_records_report_no_loss(log):
         assert code == 0 and "lost" not in out
 
 
+@pytest.mark.slow
 def test_export(log, tmp_path):
     pytest.importorskip("numba", reason="the audit extra is not installed")
     code, _, said = ottla("export", log, tmp_path / "out")
@@ -91,6 +93,7 @@ def test_export(log, tmp_path):
     assert len(said) == 4 and all(line.startswith("large batch, not read: ") for line in said)
 
 
+@pytest.mark.slow
 def test_an_audit_warns_of_the_coordinator_batch_it_did_not_read(tmp_path):
     pytest.importorskip("pyarrow", reason="the audit extra is not installed")
     sound = build_batch([(transaction_key("id"), None)] * 3, timestamp_ms=1_000)
@@ -102,6 +105,7 @@ def test_an_audit_warns_of_the_coordinator_batch_it_did_not_read(tmp_path):
     assert LARGER in found[0]["message"]
 
 
+@pytest.mark.slow
 def test_an_audit_does_not_call_forgotten_what_that_batch_may_hold_open(tmp_path):
     pytest.importorskip("pyarrow", reason="the audit extra is not installed")
     empty = encode_transaction_value(TransactionValue(13, 2, 60_000, 0, None, 1_000, -1))
@@ -124,6 +128,7 @@ def test_inspect_reports_a_coordinator_log_that_it_did_not_read_to_its_end(tmp_p
     assert f"__transaction_state-0 was not read to its end: {LARGER}" in " ".join(out.split())  # lines are folded
 
 
+@pytest.mark.slow
 def test_an_audit_of_copies_fails_in_one_line_on_a_batch_too_large(log):
     pytest.importorskip("pyarrow", reason="the audit extra is not installed")
     write(log.parent / "both" / "t-0", [bomb().batch])
@@ -145,6 +150,7 @@ def large_wrapper():
     return message(0, None, packed, magic=1, attributes=GZIP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["dump", "export"])
 def test_an_old_message_that_is_too_large_is_not_called_damaged(command, tmp_path):
     write(tmp_path / "log" / "t-0", [large_wrapper()])

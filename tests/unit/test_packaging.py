@@ -48,6 +48,7 @@ def foreign_imports(folder):
     return {normal(distributions.get(module, [module])[0]) for module in foreign}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [("ottla/protocol", ()), ("ottla/broker", ("tls", "oauth", "zookeeper")), ("ottla/cli", ("tls", "top"))],
@@ -70,6 +71,7 @@ def test_the_client_imports_what_a_plain_install_brings_and_the_libraries_of_its
     assert foreign_imports("ottla/client") - names(PROJECT["dependencies"]) == OF_USERS
 
 
+@pytest.mark.slow
 def test_importing_client_modules_does_not_import_client_libraries():
     modules = "ottla.client.transaction, ottla.client.libraries, ottla.testkit.kit.clients, ottla.testkit.pytest_plugin"
     source = f"import sys, {modules}; print({{'aiokafka', 'confluent_kafka'}} & set(sys.modules))"
@@ -90,6 +92,7 @@ def test_spark_jobs_and_testkit_import_what_their_extras_bring(folder):
     assert foreign_imports(folder) - names([*PROJECT["dependencies"], *more]) - OF_USERS == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("requirement", PROJECT["dependencies"])
 def test_every_core_dependency_is_imported(requirement):
     used = set().union(*(foreign_imports(f"ottla/{part}") for part in ("protocol", "broker", "admin", "client", "cli")))
@@ -112,6 +115,7 @@ def test_the_package_has_its_type_marker_and_its_licence():
     assert "`crc32c`, LGPL-2.1 or later" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_wheel_includes_ottla_and_the_module_pyspark_ottla():
     chosen = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     assert set(chosen) == {"ottla", "pyspark_ottla.py"}

@@ -22,6 +22,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_the_guides_are_in_the_menu(site):
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
     assert [page for page in pages if not (site / page).with_suffix(".html").is_file()] == []
@@ -111,6 +112,7 @@ def test_a_list_right_after_a_line_of_text_is_rendered_as_a_list(site):
     assert recipes.index("<ol>") < recipes.index("An option.")
 
 
+@pytest.mark.slow
 def test_no_escape_of_markdown_is_left_in_the_code_of_a_table(site):
     for page in site.rglob("*.html"):
         cells = re.findall(r"<td[^>]*>.*?</td>", page.read_text(encoding="utf-8"), re.DOTALL)

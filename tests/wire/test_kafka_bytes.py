@@ -34,6 +34,7 @@ def message_of(key, version, kind, body):
     return message_class, message
 
 
+@pytest.mark.slow
 def test_messages_read_and_write_back():
     for key, version, kind, body in ROWS:
         message_class, message = message_of(key, version, kind, body)

@@ -70,6 +70,7 @@ def write(folder, batches):
     return stem
 
 
+@pytest.mark.slow
 @pytest.mark.maven
 def test_kafka_reads_our_batches_of_every_codec_our_indexes_and_snapshot(tmp_path):
     batches = []
@@ -102,6 +103,7 @@ def test_kafka_reads_our_batches_of_every_codec_our_indexes_and_snapshot(tmp_pat
     assert "producerId: 40 producerEpoch: 1 coordinatorEpoch: 7" in told
 
 
+@pytest.mark.slow
 @pytest.mark.maven
 def test_kafka_reads_our_transaction_records(tmp_path):
     value = TransactionValue(4000, 3, 60000, 1, (("foo", (1, 2)),), TS, TS)
@@ -116,6 +118,7 @@ def test_kafka_reads_our_transaction_records(tmp_path):
     assert "payload: <DELETE>" in told
 
 
+@pytest.mark.slow
 @pytest.mark.maven
 def test_kafka_reads_our_offset_and_group_records(tmp_path):
     committed = OffsetValue(42, 5, "m", TS)
@@ -135,6 +138,7 @@ def test_kafka_reads_our_offset_and_group_records(tmp_path):
     assert told.count('"groupInstanceId":"still"') == 2
 
 
+@pytest.mark.slow
 @pytest.mark.maven
 def test_kafka_reads_our_metadata_records(tmp_path):
     records = [

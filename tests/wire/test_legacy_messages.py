@@ -88,6 +88,7 @@ def test_dump_prints_them_in_kafkas_words(directory):
     assert lines[-1] == f"sound: 22 batches, 51 records, {len(CONTENT)} bytes"
 
 
+@pytest.mark.slow
 def test_audit_is_clean_and_counts_every_record(directory):
     pytest.importorskip("numba", reason="the spark extra is not installed")
     assert run("audit", "--format", "json", directory) == ""
@@ -117,6 +118,7 @@ def test_inspect_finds_no_damage(directory):
     assert (row["state"], row["log_start"], row["log_end"], row["cut_bytes"]) == ("recovers", 0, len(RECORDS), 0)
 
 
+@pytest.mark.slow
 def test_repair_has_nothing_to_cut(directory):
     with serving(directory):
         pass  # the indexes are made
@@ -183,6 +185,7 @@ def test_client_reads_every_record(tmp_path, read, kinds):
     ] == records
 
 
+@pytest.mark.slow
 def test_offsets_that_a_group_committed_in_old_messages_are_known(directory):
     from kafka import KafkaConsumer, TopicPartition
 

@@ -82,6 +82,7 @@ class Reader:
             assert self.broker.returncode == 0
 
 
+@pytest.mark.slow
 def test_commands_of_the_secure_page_give_its_outputs(tmp_path):
     reader = Reader(tmp_path)
     shown = [(match[1], match[2]) for match in FENCE.finditer(PAGE.read_text(encoding="utf-8"))]

@@ -48,6 +48,7 @@ def test_flexible_versions_are_those_of_the_schemas():
         assert message_class.flexible_version_q(version) == is_flexible(api_key, version), (api_key, version)
 
 
+@pytest.mark.slow
 def test_readers_agree_with_the_library_on_sound_bodies():
     for message_class, api_key, version in MESSAGES:
         read = reader_of(message_class, api_key, version)
@@ -59,6 +60,7 @@ def test_readers_agree_with_the_library_on_sound_bodies():
             assert library_bytes(message, message_class, version) == body
 
 
+@pytest.mark.slow
 def test_every_cut_of_a_sound_body_is_refused():
     cuts = 0
     for message_class, api_key, version in MESSAGES:
@@ -71,6 +73,7 @@ def test_every_cut_of_a_sound_body_is_refused():
     assert cuts > 50_000
 
 
+@pytest.mark.slow
 def test_null_in_a_field_that_has_none_is_refused():
     nulls = 0
     for message_class, api_key, version in MESSAGES:
@@ -87,6 +90,7 @@ def test_null_in_a_field_that_has_none_is_refused():
     assert nulls > 1_000
 
 
+@pytest.mark.slow
 def test_damaged_bodies_give_a_message_or_a_protocol_error():
     rng = random.Random(5)
     refused = 0
@@ -137,6 +141,7 @@ def test_unknown_tags_are_skipped_up_to_the_limit():
             read(plain[:-1] + b"\xff\xff\xff\xff\x07")
 
 
+@pytest.mark.slow
 def test_readers_in_steps_read_and_refuse_the_same():
     for message_class, api_key, version in MESSAGES:
         read, read_all = reader_of(message_class, api_key, version), stepped_reader_of(message_class, api_key, version)

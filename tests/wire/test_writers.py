@@ -72,6 +72,7 @@ def written(rows):
     return b"".join(rows.pieces)
 
 
+@pytest.mark.slow
 def test_writers_agree_with_the_library_on_tuples():
     for message_class, version, message, expected in samples():
         rows = Rows()
@@ -79,6 +80,7 @@ def test_writers_agree_with_the_library_on_tuples():
         assert written(rows) == expected, (message_class.__name__, version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spliced_bytes", [0, 30, SPLICED_BYTES])
 def test_writers_agree_with_the_library_on_rows_written_before(spliced_bytes, monkeypatch):
     monkeypatch.setattr("ottla.protocol.requests.writer.SPLICED_BYTES", spliced_bytes)

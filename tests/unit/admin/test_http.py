@@ -62,6 +62,7 @@ def test_requests_may_be_sent_ahead_and_are_answered_in_order(web):
     assert [reply.value["body"]["value"] for reply in visitor.replies()] == [*range(200)]
 
 
+@pytest.mark.slow
 def test_a_waiting_request_delays_later_ones_and_pauses_reading(web):
     visitor = web.connect()
     visitor.send(request("GET", "/wait"))

@@ -64,6 +64,7 @@ def test_a_large_body_is_charged(web, kind):
     assert holds_nobody(weight), weight
 
 
+@pytest.mark.slow
 def test_a_body_of_very_small_chunks_is_read_in_shares(web):
     body = b"1\r\n0\r\n" * 10_000 + b"0\r\n\r\n"
     sent = request("POST", "/echo", body, content_length=None, transfer_encoding="chunked")
@@ -96,6 +97,7 @@ def test_a_head_with_very_long_or_folded_lines_costs_little(web, line):
     assert holds_nobody(weight), weight
 
 
+@pytest.mark.slow
 def test_many_requests_at_once_are_answered_in_shares(web):
     weight, replies = weigh(web, request("GET", "/echo/x") * 1_000)
     assert len(replies) == 1_000
@@ -108,6 +110,7 @@ def test_many_empty_lines_between_requests_cost_little(web):
     assert holds_nobody(weight), weight
 
 
+@pytest.mark.slow
 def test_an_answer_of_many_rows_is_written_in_shares(web):
     weight, (reply,) = weigh(web, request("GET", "/rows?rows=20000"))
     assert reply.value[-1] == {"row": 19_999, "name": "é"}

@@ -10,12 +10,14 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30)
 
 
+@pytest.mark.slow
 @given(VALUES, st.sampled_from([None, 0, 3]), st.booleans())
 def test_json_from_the_standard_library_is_read_to_the_same_value(value, indent, ascii_only):
     found = read_json(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
     assert (found, type(found)) == (value, type(value))
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_written_json_is_read_by_the_standard_library(value):
     assert json.loads("".join(write_json(value))) == value

@@ -47,6 +47,7 @@ def crowd():
     assert picture.broker.bugs == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target",
     [

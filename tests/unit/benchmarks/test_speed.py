@@ -133,6 +133,7 @@ def test_kfake_is_left_out_with_the_reason_where_go_is_missing(monkeypatch, tmp_
     assert "Apache Kafka is left out: no java and no mvn here" in found.notes
 
 
+@pytest.mark.slow
 def test_another_state_is_named_by_its_commit_and_served_from_its_own_folder(tmp_path):
     columns = importlib.import_module("parts.speed.columns")
     here, there = columns.processes.ROOT, tmp_path / "there"

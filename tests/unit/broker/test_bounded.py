@@ -64,6 +64,7 @@ def find_slow(broker, api, state, entries=ENTRIES, size_bytes=BYTES):
             yield f"{api.title} {ask.version}, {ask.fill} {ask.array}: {weight}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
 def test_a_huge_request_is_charged_and_yields(api, filled_broker):
     broker, state = filled_broker()
@@ -81,6 +82,7 @@ class Moody:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", [api for api in TABLE.values() if api.needs], ids=lambda api: api.title)
 def test_a_huge_request_is_charged_and_yields_with_an_authorizer(api, filled_broker):
     broker, state = filled_broker()
@@ -93,6 +95,7 @@ def test_a_huge_request_is_charged_and_yields_with_an_authorizer(api, filled_bro
     assert broker.bugs == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH], ids=lambda key: key.title)
 def test_no_step_grows_with_the_rows(key, filled_broker):
     """Messages with records have their own decoders and encoders; only the full size shows their cost."""
@@ -101,6 +104,7 @@ def test_no_step_grows_with_the_rows(key, filled_broker):
     assert broker.bugs == []
 
 
+@pytest.mark.slow
 def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
     """The broker keeps unknown names: they may belong to a plugin."""
     broker = MemoryBroker()
@@ -116,6 +120,7 @@ def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
     assert broker.bugs == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT], ids=lambda key: key.title)
 def test_a_handler_that_never_yields_is_detected(filled_broker, monkeypatch, key):
     broker, state = filled_broker()

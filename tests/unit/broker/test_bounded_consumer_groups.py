@@ -45,6 +45,7 @@ def count(owned):
     return sum(len(topic["partitions"]) for topic in owned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("topics", "partitions"), SHAPES)
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_heartbeats_of_a_large_group_are_charged_and_yield(topics, partitions, assignor):

@@ -51,6 +51,7 @@ def lets_in(user, password):
     return (hashlib.new(name, client_key).digest(), server_key) == (user.stored_key, user.server_key)
 
 
+@pytest.mark.slow
 def test_a_new_directory_begins_with_its_users_and_keeps_them(tmp_path):
     users = users_of(tmp_path / "data", BOTH)
     assert users.keys() == PASSWORDS.keys()
@@ -59,12 +60,14 @@ def test_a_new_directory_begins_with_its_users_and_keeps_them(tmp_path):
     assert users_of(tmp_path / "data") == users
 
 
+@pytest.mark.slow
 def test_a_salt_is_drawn_where_none_is_given(tmp_path):
     users = [users_of(tmp_path / name, BOTH) for name in ("one", "other")]
     assert users[0][ALICE].salt != users[1][ALICE].salt
     assert users[0][BOB] == users[1][BOB]
 
 
+@pytest.mark.slow
 def test_users_of_a_directory_that_is_not_new_stay_as_they_are(tmp_path, caplog):
     users = users_of(tmp_path / "data", "SCRAM-SHA-512=[name=alice,password=first]")
     with caplog.at_level(logging.WARNING):
@@ -74,6 +77,7 @@ def test_users_of_a_directory_that_is_not_new_stay_as_they_are(tmp_path, caplog)
     assert "this one has no bob (SCRAM-SHA-256): add users with kafka-configs" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_removed_user_is_not_added_again_at_a_restart(tmp_path):
     gone = [RemoveUserScramCredentialRecord(*ALICE)]
     users_of(tmp_path / "data", BOTH, lambda broker: change_security(broker.cluster, gone))

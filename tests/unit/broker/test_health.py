@@ -92,6 +92,7 @@ async def ask_until(holds, address, path="/readyz"):
             return answer
 
 
+@pytest.mark.slow
 def test_readyz_reports_remaining_work_during_recovery_and_then_ready(config, killed_logs, held_start):
     async def live():
         server = Server(config, admin=BrokerAdmin(AdminSettings("127.0.0.1", 0, token="correct-horse-battery")))
@@ -131,6 +132,7 @@ def test_readyz_reports_remaining_work_during_recovery_and_then_ready(config, ki
     asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
 
 
+@pytest.mark.slow
 def test_a_start_that_is_given_up_leaves_the_directory_to_the_next(config, killed_logs, held_start, tmp_path):
     async def live():
         server = Server(config)

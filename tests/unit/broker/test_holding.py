@@ -263,6 +263,7 @@ def test_a_pending_reply_frees_its_memory_when_the_connection_closes():
     assert count_bytes([peer]) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_no_memory_is_held_after_random_clients_disconnect(seed):
     rng = random.Random(seed)

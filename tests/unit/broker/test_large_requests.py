@@ -102,6 +102,7 @@ def test_a_produce_of_many_partitions_is_decoded_over_several_turns(producing):
     assert counts == [10_000, 1] and peer.sent == struct.pack(">2i", 1, 2)
 
 
+@pytest.mark.slow
 def test_large_requests_of_one_client_are_received_into_the_same_memory(producing):
     """Requests that are pipelined after a waiting one stay in the kernel, however many they are."""
     peer, counts = producing

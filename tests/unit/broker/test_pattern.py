@@ -138,6 +138,7 @@ _EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(_EXPRESSIONS, st.lists(st.text("ab1-\n", max_size=6), min_size=1, max_size=5))
 def test_patterns_match_as_in_pythons_re_where_both_share_the_syntax(expression, texts):
@@ -184,6 +185,7 @@ def test_any_text_is_a_pattern_or_refused(text):
     assert pattern.matches("ab") in (True, False)
 
 
+@pytest.mark.slow
 def test_patterns_are_not_advertised_where_their_library_is_missing():
     code = """
 import sys

@@ -42,6 +42,7 @@ def produce(partition):
     return partition.append_from_client(check_produced_batch(data), data)
 
 
+@pytest.mark.slow
 def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tmp_path):
     start_and_stop(config())
     clean = tmp_path / "data" / ".kafka_cleanshutdown"
@@ -68,6 +69,7 @@ def test_a_start_on_a_used_port_leaves_no_data_directory(config, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_start_that_fails_in_the_metadata_lets_go_of_the_directory(config, tmp_path):
     start_and_stop(config())
     log_starts = tmp_path / "data" / "log-start-offset-checkpoint"
@@ -118,6 +120,7 @@ def test_data_directory_that_is_a_file_is_named(config, tmp_path, caplog):
     assert caplog.messages == [f"Data directory {tmp_path / 'data'}: {tmp_path / 'data'} is not a directory"]
 
 
+@pytest.mark.slow
 def test_an_unknown_partition_in_truncate_damaged_is_logged(config, caplog):
     def create(broker):
         create_topic(broker.cluster, "ledger", 1)
@@ -177,6 +180,7 @@ sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEX
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_second_signal_after_the_stop_is_ignored(tmp_path, signal):
     script = SLOW_END.format(signal=signal, directory=str(tmp_path / "data"))
@@ -186,6 +190,7 @@ def test_a_second_signal_after_the_stop_is_ignored(tmp_path, signal):
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize(("signals", "seconds", "code"), [(1, 0, 0), (2, 2 * EVENT_TIMEOUT_S, 1)])
 def test_signals_count_while_the_broker_starts(tmp_path, signal, signals, seconds, code):

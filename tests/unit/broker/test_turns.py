@@ -405,6 +405,7 @@ def test_a_handler_that_has_waited_at_a_gate_is_freed_when_it_ends(loop):
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("woken", [False, True])
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_wait_that_is_over_ends_without_a_collection(loop, woken, awaited):

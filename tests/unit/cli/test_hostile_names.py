@@ -172,6 +172,7 @@ ASKS_A_CLUSTER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["text", "json"])
 @pytest.mark.parametrize("name", ASKS_A_CLUSTER)
 def test_commands_that_ask_a_cluster(live, name, format_name):

@@ -151,6 +151,7 @@ def test_two_patterns_are_refused(cli):
 # -- ottla inspect
 
 
+@pytest.mark.slow
 def test_inspect_shows_user_topics_and_one_line_for_the_internal_ones(cli, directory):
     text = cli("inspect", directory).stdout
     assert not re.findall(r"^  __\S+-\d+ +sound", text, re.MULTILINE)
@@ -270,6 +271,7 @@ def test_the_json_of_corpus_is_as_documented(cli, tmp_path):
     check_document("ottla corpus write", json.loads(written.stdout))
 
 
+@pytest.mark.slow
 def test_the_json_of_dump_is_as_documented(cli, directory):
     fields = read_fields()["ottla dump"]
     kinds = set()

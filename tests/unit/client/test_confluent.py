@@ -230,6 +230,7 @@ def test_a_producer_without_a_transactional_id_is_refused():
         run(producer)
 
 
+@pytest.mark.slow
 def test_a_close_that_hangs_does_not_hold_the_block():
     producer = Producer(commit="never")
     producer.close = lambda: time.sleep(3600)

@@ -172,6 +172,7 @@ def test_an_abort_without_an_answer_closes_the_producer():
     assert producer.calls == ["begin", "abort", "close"]
 
 
+@pytest.mark.slow
 def test_records_that_are_never_acknowledged_abort_the_transaction():
     producer = Producer(flush="never")
     with pytest.raises(TransactionAborted) as caught:

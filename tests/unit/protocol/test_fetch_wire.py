@@ -90,6 +90,7 @@ def library_response(topics, version, correlation_id, error, session_id, throttl
     return framed_by_library(message, 1, version, correlation_id)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     version=st.sampled_from(VERSIONS),

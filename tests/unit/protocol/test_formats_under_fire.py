@@ -43,6 +43,7 @@ def scan(batch):
     return [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers), r.sequence) for r in found.records()]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(new_records, codecs, st.integers(0, 2**31 - 1), st.integers(0, 2**62))
 def test_a_built_batch_is_accepted_and_reads_back(records, codec, sequence, offset):
@@ -63,6 +64,7 @@ def test_a_built_batch_is_accepted_and_reads_back(records, codec, sequence, offs
     assert scan(batch) == [tuple(record) for record in found]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(new_records, st.data())
 def test_a_damaged_batch_is_either_refused_or_readable(records, data):
@@ -89,6 +91,7 @@ def test_a_damaged_batch_is_either_refused_or_readable(records, data):
     assert scan(damaged) == [tuple(record) for record in found]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(new_records, codecs, st.data())
 def test_any_changed_byte_of_a_batch_gets_a_verdict(records, codec, data):

@@ -61,6 +61,7 @@ def expect_refusal(content, match):
             reading()
 
 
+@pytest.mark.slow
 @given(messages())
 def test_records_are_those_that_were_written(pair):
     content, records = pair
@@ -96,6 +97,7 @@ def test_deep_header_has_the_offsets_and_the_count(pair):
     assert [(r.offset, r.value) for r in iter_records(content, deep)] == [(row[0], row[3]) for row in records]
 
 
+@pytest.mark.slow
 @given(messages(), st.data())
 def test_a_flipped_bit_after_the_offset_and_size_is_detected(pair, data):
     content = bytearray(pair[0])
@@ -108,6 +110,7 @@ def test_a_flipped_bit_after_the_offset_and_size_is_detected(pair, data):
     assert not crc_is_valid(content, header)
 
 
+@pytest.mark.slow
 @given(messages(), st.data())
 def test_spoiled_records_end_in_records_or_a_refusal(pair, data):
     """A message with a valid CRC and any content raises no other error, and reading it ends."""

@@ -200,6 +200,7 @@ def leader_of(row, row_class):
     return {"current_leader": leader}
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(
     version=st.sampled_from(VERSIONS),

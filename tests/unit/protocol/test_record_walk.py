@@ -42,6 +42,7 @@ def test_the_compiled_walk_matches_the_current_source():
     assert digest(source) == record_walk_compiled.SOURCE, "make env compiles it anew"
 
 
+@pytest.mark.slow
 def test_hostile_sections_get_the_same_verdict(walk, monkeypatch, request):
     drawn = random.Random(request.config.getoption("--hypothesis-seed") or 7)
     kinds = set()

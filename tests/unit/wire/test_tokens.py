@@ -122,6 +122,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, told):
     assert str(path) in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_command_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(TokenUnavailable, match="/no/such/signer: No such file"):
         provider_of(tmp_path, f"{COMMAND}=/no/such/signer --secret {SECRET}").token()

@@ -82,6 +82,7 @@ def is_refused(client):
     return data.startswith(b"HTTP/1.1 4")
 
 
+@pytest.mark.slow
 def test_a_thousand_connections_that_ask_nothing(broker, attackers, many_sockets):
     for number in range(many_sockets):
         attackers()
@@ -89,6 +90,7 @@ def test_a_thousand_connections_that_ask_nothing(broker, attackers, many_sockets
             ask(broker)
 
 
+@pytest.mark.slow
 def test_a_thousand_requests_that_never_end(broker, attackers, many_sockets):
     for number in range(many_sockets):
         attackers(HEAD[: number % len(HEAD)])

@@ -37,6 +37,7 @@ def broker(tmp_path_factory):
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("greedy", GREEDY.values(), ids=GREEDY)
 def test_health_is_answered_despite_110_clients_that_read_nothing(broker, greedy):
     clients = []

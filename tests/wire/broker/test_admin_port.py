@@ -28,6 +28,7 @@ def get(address, path, **headers):
     return reply.status, json.loads(reply.read())
 
 
+@pytest.mark.slow
 def test_the_admin_port_is_printed_and_describes_its_broker(serve):
     served = serve("--admin-listen", "127.0.0.1:0").ready()
     address = admin_of(served)
@@ -41,6 +42,7 @@ def test_the_admin_port_is_printed_and_describes_its_broker(serve):
     assert served.end() == 0
 
 
+@pytest.mark.slow
 def test_the_port_may_be_an_ipv6_address(serve):
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
@@ -55,6 +57,7 @@ def test_the_port_may_be_an_ipv6_address(serve):
     assert served.end() == 0
 
 
+@pytest.mark.slow
 def test_the_admin_port_is_closed_by_default(serve):
     served = serve().ready()
     assert served.ready_file.read_text().splitlines() == [served.line.strip()]
@@ -62,6 +65,7 @@ def test_the_admin_port_is_closed_by_default(serve):
     assert served.process.stdout.read() == ""
 
 
+@pytest.mark.slow
 def test_variables_open_it_too(serve, tmp_path):
     (tmp_path / "token").write_text(TOKEN + "\n")
     (tmp_path / "token").chmod(0o600)

@@ -80,6 +80,7 @@ def send_at_once(rig, data, peers):
             peer.socket.close()
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("compression", CODECS)
@@ -91,6 +92,7 @@ def test_batch_that_decompresses_above_the_cap_is_too_large(rig, zeros, compress
     assert rig.end_offset(topic) == 0
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.usefixtures("memory")
 def test_large_batches_are_held_one_at_a_time(rig):
@@ -185,6 +187,7 @@ def test_a_thousand_half_frames_do_not_delay_other_clients(rig):
         peer.socket.close()
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.usefixtures("memory")
 def test_frame_at_the_limit_is_served(rig):

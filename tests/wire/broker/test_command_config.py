@@ -53,6 +53,7 @@ def run(*words):
     return CliRunner().invoke(main, [*words])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_commands_log_in(broker, properties, mechanism):
     login = ("-b", broker, "--command-config", properties(mechanism))

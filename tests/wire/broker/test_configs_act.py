@@ -176,6 +176,7 @@ def test_partitions_are_added_under_clients(broker, admin, topic):
     producer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.maven
 def test_kafka_reads_what_was_recompressed_and_rolled(broker, admin, topic):
     """Check its own files and those of the tests above. Runs last."""

@@ -65,6 +65,7 @@ def change(connection, name, value):
     return connection.send(request(resources=[row], validate_only=False), 1).responses[0].error_code
 
 
+@pytest.mark.slow
 def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
     served = serve("--override", "max.connections=2").ready()
     control = served.connect()
@@ -99,6 +100,7 @@ def quota(connection, address, per_second):
     return connection.send(asked, 1).entries[0].error_code
 
 
+@pytest.mark.slow
 def test_beyond_the_quota_of_its_address_a_connection_is_refused(serve):
     served = serve().ready()
     control = served.connect()

@@ -66,6 +66,7 @@ def plain(tmp_path_factory, brokers):
     return brokers[-1]
 
 
+@pytest.mark.slow
 def test_status_describes_the_broker_and_its_faults(broker):
     text = broker.ctl("status").stdout
     assert f", serves PLAINTEXT://127.0.0.1:{broker.served.port}." in text.splitlines()[0]
@@ -198,6 +199,7 @@ def test_a_refusal_by_the_broker_is_printed_in_one_line(broker):
     assert "There is no fault 4711" in missing.stderr
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_who_waits_on_the_port(tmp_path):
     own = Steered(tmp_path, "--test-control")
     (fault,) = own.read("fault", "add", "drop")["faults"]
@@ -268,6 +270,7 @@ def test_the_port_for_kafka_clients_is_no_admin_port(broker):
     assert done.stderr.startswith(f"ottla: no answer from http://127.0.0.1:{broker.served.port}: ")
 
 
+@pytest.mark.slow
 def test_a_frozen_broker_thaws_once(tmp_path, brokers):
     frozen = Steered(tmp_path, "--as-pulled")
     brokers.append(frozen)

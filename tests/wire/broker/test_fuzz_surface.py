@@ -9,6 +9,7 @@ PATIENT_MS = 1000.0
 """How long another may wait is told by hours of it on a quiet machine, and not here."""
 
 
+@pytest.mark.slow
 def test_random_requests_without_a_login_have_no_findings(tmp_path, pytestconfig):
     pytest.importorskip("joserfc")
     seed = pytestconfig.getoption("hypothesis_seed", None) or 1

@@ -50,6 +50,7 @@ def test_each_way_of_asking_finds_a_broker_ready(broker):
     assert health(OTTLA_ADMIN=broker.url).exit_code == 0
 
 
+@pytest.mark.slow
 def test_waiting_ends_when_the_broker_serves(tmp_path):
     starting = Served(tmp_path / "data", "--admin-listen", "127.0.0.1:0")
     done = health("--wait", WAIT, "--ready-file", str(starting.ready_file))

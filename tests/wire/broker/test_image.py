@@ -242,6 +242,7 @@ def produce_and_consume(bootstrap):
     consumer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES)
 def test_testcontainers_starts_it(image, module):
     environment, waits, place, script, pattern, cluster_id = MODULES[module]
@@ -368,6 +369,7 @@ def test_a_mounted_file_and_the_environment_make_one_broker_for_the_host_and_oth
     assert not (image.root / "tmp/ottla.ready").exists()
 
 
+@pytest.mark.slow
 def test_a_directory_keeps_its_cluster_id_as_in_kafkas_image(image):
     environment = {"KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0"}
     for asked in (CLUSTER, "another"):

@@ -66,6 +66,7 @@ def next_producer_id(connection):
     return reply.producer_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_broker_refuses_in_one_line(data, name):
     odd = ODD[name]
@@ -79,6 +80,7 @@ def test_broker_refuses_in_one_line(data, name):
     assert {path: path.read_bytes() for path in data.rglob("*.log")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
 def test_broker_serves_what_is_sound(data, serve, name):
     odd = ODD[name]

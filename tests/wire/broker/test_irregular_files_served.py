@@ -59,6 +59,7 @@ def offset_at(connection, timestamp):
     return connection.send(message, 6).topics[0].partitions[0].error_code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), OF_A_PARTITION)
 def test_partition_is_offline_and_the_broker_stops(data, serve, name, kind):
     replace(data / name, kind)
@@ -82,6 +83,7 @@ def test_start_is_refused(data, name, kind):
     assert f"{name}: {WORDS[kind]}" in done.stderr
 
 
+@pytest.mark.slow
 def test_recovery_meets_a_fifo(data):
     (data / ".kafka_cleanshutdown").unlink()
     replace(data / f"{LAST}.log", "fifo")

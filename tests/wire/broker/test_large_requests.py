@@ -47,6 +47,7 @@ def reply_number(client):
     return struct.unpack(">i", read_exactly(client, size_bytes)[:4])[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc for the memory of a process")
 def test_large_requests_wait_for_memory_and_are_all_answered(broker):
     with contextlib.closing(broker.connect()) as healthy:
@@ -67,6 +68,7 @@ def test_large_requests_wait_for_memory_and_are_all_answered(broker):
             assert resident_mb(broker) - before_mb < 60  # all of them have 200 MB
 
 
+@pytest.mark.slow
 def test_thousands_of_pipelined_requests_are_answered_in_order(broker):
     with connect(broker) as client:
         sender = threading.Thread(target=client.sendall, args=(b"".join(map(asks, range(5000))),))

@@ -15,6 +15,7 @@ def rig(tmp_path_factory):
     rig.stop()
 
 
+@pytest.mark.slow
 def test_a_late_produce_after_an_abort_leaves_nothing_open_in_v1(rig):
     """Without verification it would begin a transaction that no client ends, and block readers for ever."""
     client = Client(rig, FIRST).start()

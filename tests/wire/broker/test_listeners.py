@@ -50,6 +50,7 @@ def read_addresses(host, port):
         return {(answer.host, answer.port) for answer in answers}
 
 
+@pytest.mark.slow
 def test_each_listener_has_a_ready_line_and_is_named_to_its_clients(tmp_path):
     with two(tmp_path) as addresses:
         assert [name for name, _, _ in addresses] == ["INSIDE", "OUTSIDE"]
@@ -58,6 +59,7 @@ def test_each_listener_has_a_ready_line_and_is_named_to_its_clients(tmp_path):
             assert read_addresses(host, port) == {(host, port)}
 
 
+@pytest.mark.slow
 def test_clients_of_a_listener_get_its_advertised_address(tmp_path):
     advertised = "advertised.listeners=OUTSIDE://example.org:0,INSIDE://broker:19092"
     with two(tmp_path, advertised) as addresses:
@@ -67,6 +69,7 @@ def test_clients_of_a_listener_get_its_advertised_address(tmp_path):
         assert read_addresses("127.0.0.1", outside) == {("example.org", outside)}
 
 
+@pytest.mark.slow
 def test_clients_of_a_listener_without_an_advertised_address_get_no_broker(tmp_path):
     with two(tmp_path, "advertised.listeners=INSIDE://127.0.0.1:0", ready=1) as addresses:
         inside, outside = bound_ports(tmp_path)
@@ -86,6 +89,7 @@ def test_clients_of_a_listener_without_an_advertised_address_get_no_broker(tmp_p
             assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+@pytest.mark.slow
 def test_two_clients_work_on_two_listeners_at_once(tmp_path):
     """Each client can reach only its own listener's address, so it would fail with the address of the other."""
     sent = 50
@@ -131,6 +135,7 @@ def test_two_clients_work_on_two_listeners_at_once(tmp_path):
             assert seen == {b"inside": list(range(sent)), b"outside": list(range(sent))}
 
 
+@pytest.mark.slow
 def test_limits_count_the_connections_of_all_listeners(tmp_path):
     with two(tmp_path, "max.connections.per.ip=5", "max.connections.per.ip.overrides=localhost:2") as addresses:
         (_, *inside), (_, *outside) = addresses
@@ -145,6 +150,7 @@ def test_limits_count_the_connections_of_all_listeners(tmp_path):
                     assert third.recv(1) == b""
 
 
+@pytest.mark.slow
 def test_a_connection_waits_until_one_of_another_listener_closes(tmp_path):
     with two(tmp_path, "max.connections=1") as addresses:
         (_, *inside), (_, *outside) = addresses
@@ -170,6 +176,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_served(tmp_path):
     assert f"Cannot listen on OUTSIDE://127.0.0.1:{port}: " in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["localhost", pytest.param("[::1]", marks=LOOPBACK_6)])
 def test_a_host_is_an_address_of_either_kind_or_a_name(tmp_path, host):
     with serving(tmp_path, 1, listen=("--listen", f"{host}:0")) as addresses:
@@ -181,6 +188,7 @@ def test_a_host_is_an_address_of_either_kind_or_a_name(tmp_path, host):
         producer.close()
 
 
+@pytest.mark.slow
 def test_the_controllers_listener_of_kafkas_server_properties_is_not_opened(tmp_path):
     overrides = [
         "process.roles=broker,controller",

@@ -65,6 +65,7 @@ def open_transaction(rig, name):
     return producer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("next_request", [ADD_PARTITIONS, ADD_OFFSETS, INIT_PRODUCER_ID])
 def test_a_request_pipelined_after_end_txn_waits_if_configured(waiting, next_request):
     rig, waits = waiting

@@ -2,9 +2,12 @@
 
 import http.client
 
+import pytest
+
 from tests.timeout import EVENT_TIMEOUT_S
 
 
+@pytest.mark.slow
 def test_prometheus_is_answered_with_what_the_loop_has_done(serve):
     served = serve("--admin-listen", "127.0.0.1:0").ready()
     host, port = served.process.stdout.readline().strip().removeprefix("admin http://").split(":")

@@ -74,6 +74,7 @@ def with_token(made):
     return Login("OAUTHBEARER", token=lambda: made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made",
     [token(aud="other"), token(iss="other"), token(OTHER)],
@@ -86,6 +87,7 @@ def test_an_invalid_token_is_refused_and_never_logged(address, directory, made):
     assert all(piece not in log for piece in made.split(".") if len(piece) > 20)
 
 
+@pytest.mark.slow
 def test_keys_at_a_url_may_be_published_late_and_replaced(tmp_path):
     content = [b"not yet"]
 
@@ -123,6 +125,7 @@ def until_let_in(address, made):
     raise AssertionError("nobody is let in")
 
 
+@pytest.mark.slow
 def test_unsigned_tokens_are_accepted_only_with_their_option(tmp_path, address):
     parts = (b'{"alg":"none"}', b'{"sub":"alice","exp":%d}' % (time.time() + 3600), b"")
     made = ".".join(urlsafe_b64encode(each).decode().rstrip("=") for each in parts)

@@ -54,6 +54,7 @@ class Idempotent:
 ONE, OTHER = [(b"k", b"1")] * 2_000, [(b"k", b"1")] * 1_999 + [(b"k", b"2")]
 
 
+@pytest.mark.slow
 def test_a_retry_after_a_restart_is_compared_with_the_log(rig):
     producer = Idempotent(rig)
     assert producer.send(0, ONE, compression=4) == (E.NONE, 0, None)

@@ -100,6 +100,7 @@ def next_of(stream, kinds):
     return seen
 
 
+@pytest.mark.slow
 def test_an_open_transaction_is_in_the_event_stream_and_the_json(broker_and_client):
     broker, connection = broker_and_client
     producer = Producer(connection)

@@ -33,6 +33,7 @@ def abort_first(rig):
     return client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 2])
 @pytest.mark.parametrize("restart", [None, "kill", "stop"])
 def test_a_reused_sequence_is_refused_and_logged(start, restart, count):
@@ -58,6 +59,7 @@ def test_a_reused_sequence_is_refused_and_logged(start, restart, count):
     assert client.end(client.producer, False) is E.NONE
 
 
+@pytest.mark.slow
 def test_a_producer_may_continue_its_sequence_after_a_refusal(start):
     client = abort_first(start())
     assert client.produce(client.producer, 0, 3) is E.UNKNOWN_PRODUCER_ID

@@ -34,6 +34,7 @@ def address(directory):
         yield f"{host}:{port}"
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_reported_to_the_client_and_logged(address, directory):
     confluent = pytest.importorskip("confluent_kafka")
     errors = []

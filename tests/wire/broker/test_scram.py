@@ -57,6 +57,7 @@ def addresses(directory):
         yield addresses
 
 
+@pytest.mark.slow
 def test_scram_users_are_created_altered_and_deleted_at_run_time(addresses):
     secured, plain = addresses
     first, second = (Login("SCRAM-SHA-256", "bob", password) for password in ("first", "second"))
@@ -99,6 +100,7 @@ def test_a_wrong_password_and_an_unknown_user_differ_in_the_log_only(addresses, 
     assert "hunter2" not in log and "in wonderland" not in log
 
 
+@pytest.mark.slow
 def test_users_are_there_when_the_broker_starts_again(tmp_path):
     login = Login("SCRAM-SHA-512", "carol", "once and for all")
     with serve_scram(tmp_path) as (_, plain):

@@ -26,6 +26,7 @@ serve.serve.main(["--ready-file", sys.argv[-1]])
 """
 
 
+@pytest.mark.slow
 def test_the_ready_file_of_a_killed_broker_is_removed_before_the_imports(serve):
     served = serve().ready()
     served.end(signal.SIGKILL)
@@ -46,6 +47,7 @@ def fill_disk(served, connection):
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limit can be set on another process here")
 def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve, tmp_path):
     served = serve(*NO_CHECKPOINT).ready()
@@ -60,6 +62,7 @@ def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve,
     assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limit can be set on another process here")
 def test_a_broker_with_a_failed_directory_continues_if_configured(serve):
     served = serve(*NO_CHECKPOINT, "--override", "log.dir.failure.exit=false").ready()
@@ -71,6 +74,7 @@ def test_a_broker_with_a_failed_directory_continues_if_configured(serve):
     assert served.end() == 1
 
 
+@pytest.mark.slow
 def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
     first = serve().ready()
     second = serve()
@@ -79,6 +83,7 @@ def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
     assert str(first.process.pid) in errors and "Traceback" not in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_leaves_a_clean_directory_although_a_fetch_is_parked(serve, number):
     served = serve().ready()
@@ -102,6 +107,7 @@ def read_leader_epoch(connection):
     return reply.topics[0].partitions[0].leader_epoch
 
 
+@pytest.mark.slow
 def test_records_leader_epochs_and_producer_ids_after_a_kill_and_a_stop(serve):
     """Records are kept, a producer id is handed out once, and an unclean start alone is a new leader epoch."""
     values, epochs, ids = [b"first", b"second", b"third"], [], []
@@ -134,6 +140,7 @@ def read_level(connection):
     return levels.get("transaction.version", 0), reply.finalized_features_epoch
 
 
+@pytest.mark.slow
 def test_the_level_of_transactions_is_set_first_by_an_option_and_then_by_requests(serve):
     first = serve("--override", "transaction.version=0").ready()
     request = codec.request_class(ApiKey.UPDATE_FEATURES)

@@ -7,6 +7,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -106,6 +107,7 @@ def read_by_all(bootstrap, turn, count):
     ]
 
 
+@pytest.mark.slow
 def test_clients_use_three_brokers_and_one_broker_serves_the_directory_then(tmp_path):
     expected = []
     for turn, listen in enumerate((THREE, ONE, THREE)):
@@ -138,6 +140,7 @@ def listening_ports(pid):
     return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
+@pytest.mark.slow
 def test_markers_cross_a_port_that_closes_foreign_connections(tmp_path, certificates):
     flags = (
         "listeners=SASL_SSL://127.0.0.1:0",

@@ -60,6 +60,7 @@ def records_of(reply):
     return bytes(reply[1].responses[0].partitions[0].records)
 
 
+@pytest.mark.slow
 def test_a_reply_from_files_is_whole_for_who_reads_it_slowly(log):
     with connect(log) as quick, connect(log, receive_buffer=20_000) as slow:
         quick.sendall(encode_fetch(1))

@@ -125,6 +125,7 @@ def ports(tmp_path_factory, certificates):
         yield ports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", [through_kafka_python, through_confluent, through_aiokafka])
 def test_a_client_with_a_certificate_commits_and_reads(ports, certificates, through):
     topic = through.__name__.replace("_", "-")
@@ -176,6 +177,7 @@ def test_requests_without_tls_and_http_requests_are_named_in_the_log(tmp_path, c
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_200_tls_handshakes_from_50_threads_succeed(ports, certificates):
     with ThreadPoolExecutor(50) as pool:
         connections = [*pool.map(lambda _: shake_hands(ports[0], certificates.ca, certificates.client), range(200))]
@@ -197,6 +199,7 @@ def alter(port, **values):
     return row.error_code, row.error_message
 
 
+@pytest.mark.slow
 def test_a_keystore_is_exchanged_while_clients_are_there(tmp_path, certificates, other_certificates):
     name = "listener.name.ssl.ssl.keystore.location"
     with serve_tls(tmp_path, certificates) as (encrypted, plain):
@@ -223,6 +226,7 @@ def wait_for_line(log, line):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_daemon_takes_its_keystores_at_a_hangup(tmp_path, certificates, other_certificates):
     keystore = tmp_path / "broker.pem"
     shutil.copy(certificates.broker, keystore)
@@ -303,6 +307,7 @@ def test_the_owner_of_a_certificate_is_who_acls_are_about(tmp_path, certificates
             assert may_create(nobody, "other") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+@pytest.mark.slow
 def test_a_certificate_that_matches_no_mapping_rule_is_refused(tmp_path, certificates):
     flags = ["ssl.client.auth=requested", "ssl.principal.mapping.rules=RULE:^CN=x$/x/"]
     with serve_tls(tmp_path, certificates, *flags) as (port, _):

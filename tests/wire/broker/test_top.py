@@ -72,6 +72,7 @@ def top(*arguments):
     return CliRunner().invoke(main, ["top", *arguments], catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_once_lists_the_transaction_that_holds_partitions_back(broker):
     done = top("-b", broker.bootstrap, "--once", "--format", "json")
     assert (done.exit_code, done.stderr) == (0, "")

@@ -48,6 +48,7 @@ def client(served, name):
     return BlockingConnection("127.0.0.1", served.port, client_id=name, timeout_s=EVENT_TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_a_trace_prints_the_requests_and_replies_of_one_client(broker, trace):
     tracing = trace("--client-id", "orders", "--count", "6")
     with client(broker, "orders") as own, client(broker, "else") as other:
@@ -85,6 +86,7 @@ def test_faults_are_seen_as_clients_see_them(broker, trace):
     assert "fault" in told[3]["reason"]
 
 
+@pytest.mark.slow
 def test_a_broker_that_ends_ends_its_traces(tmp_path):
     served = Served(tmp_path / "data", "--admin-listen", "127.0.0.1:0").ready()
     url = served.process.stdout.readline().removeprefix("admin ").strip()
@@ -97,6 +99,7 @@ def test_a_broker_that_ends_ends_its_traces(tmp_path):
     assert "Traceback" not in served.process.communicate()[1]
 
 
+@pytest.mark.slow
 def test_an_api_that_there_is_not_is_one_line(broker):
     command = [*TRACE, "--admin", broker.url, "--api", "EndTx"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=EVENT_TIMEOUT_S)

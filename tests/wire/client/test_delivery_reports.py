@@ -20,6 +20,7 @@ def narrow(broker):
     return make_topic(broker, **{"max.message.bytes": "2000"})
 
 
+@pytest.mark.slow
 def test_reports_that_are_handed_on_name_the_record_s_error(confluent, broker, narrow, topic, name):
     producer = confluent.producer(broker.bootstrap, name)
     with pytest.raises(TransactionAborted) as refused, transaction(producer) as block:
@@ -64,6 +65,7 @@ REASONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("reported", [True, False], ids=["reported", "unreported"])
 def test_records_that_reach_no_partition_have_their_reason_in_the_reports(
@@ -80,6 +82,7 @@ def test_records_that_reach_no_partition_have_their_reason_in_the_reports(
     assert refused.value.code in {code if reported else None, code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_found_before_its_record_times_out_is_not_to_be_run_again(confluent, acl_broker, name):
     producer = confluent.producer(acl_broker.bootstrap, name, **{"message.timeout.ms": 500})
     not_found = r"'missing' was found within message\.timeout\.ms"

@@ -82,6 +82,7 @@ def share(first, second):
     return found
 
 
+@pytest.mark.slow
 def test_a_member_that_was_thrown_out_commits_nothing(broker, join, group, target_topic):
     member = join()
     records = member.poll_records()
@@ -115,6 +116,7 @@ def test_a_member_whose_session_ended_commits_nothing(broker, proxy, join, group
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
 
 
+@pytest.mark.slow
 def test_assigned_partitions_commit_without_a_membership(broker, join, group, target_topic):
     member = join(numbers=[0, 1])
     records = member.poll_records()
@@ -125,6 +127,7 @@ def test_assigned_partitions_commit_without_a_membership(broker, join, group, ta
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
 
 
+@pytest.mark.slow
 def test_a_rebalance_inside_the_block_commits_nothing(broker, join, group, target_topic):
     first, others, found = join(), [], []
     records = first.poll_records()
@@ -144,6 +147,7 @@ def test_a_rebalance_inside_the_block_commits_nothing(broker, join, group, targe
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
 
 
+@pytest.mark.slow
 def test_records_polled_before_a_rebalance_are_not_written(kafka, broker, join, group, target_topic):
     if not kafka.rebalances_in_the_background:
         pytest.skip("a consumer of this library rebalances only while it is polled")
@@ -163,6 +167,7 @@ def test_records_polled_before_a_rebalance_are_not_written(kafka, broker, join, 
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
 
 
+@pytest.mark.slow
 def test_records_polled_before_an_abort_are_refused_and_polled_again(broker, join, group, target_topic):
     member = join()
     records = member.poll_records()
@@ -175,6 +180,7 @@ def test_records_polled_before_an_abort_are_refused_and_polled_again(broker, joi
     assert copy_the_rest(broker, target_topic, member) == everything()
 
 
+@pytest.mark.slow
 def test_an_empty_poll_sends_no_positions(kafka, proxy, broker, source, target_topic, name):
     class Behind:
         bootstrap = proxy.bootstrap

@@ -227,6 +227,7 @@ def broker_of(failure):
     return "forgetful" if FAILURES[failure] is forgotten else "broker"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_failure_has_the_outcome_of_the_documented_table(request, proxies, kafka, name, failure):
     play = Play(kafka, request.getfixturevalue(broker_of(failure)), name, proxies)

@@ -14,6 +14,7 @@ from tests.wire.client.rights import only
 from tests.wire.client.topics import end, make_topic, values
 
 
+@pytest.mark.slow
 def test_a_transaction_that_outlives_its_wait_for_a_topic_names_the_topic(kafka, acl_broker, name):
     """A new producer would wait for that topic again."""
     topic = make_topic(acl_broker)
@@ -31,6 +32,7 @@ def test_a_transaction_that_outlives_its_wait_for_a_topic_names_the_topic(kafka,
     assert values(acl_broker, topic) == []
 
 
+@pytest.mark.slow
 def test_a_consumer_that_may_not_see_its_offsets_any_more_does_not_begin_again(kafka, acl_broker, name):
     source, target = make_topic(acl_broker), make_topic(acl_broker)
     feeder = kafka.producer(acl_broker.bootstrap, f"feeder-of-{name}")

@@ -84,6 +84,7 @@ def test_records_whose_reply_is_lost_are_sent_again_without_duplicates(kafka, br
     assert values(broker, topic, "read_uncommitted") == values(broker, topic) == ["first", "second"]
 
 
+@pytest.mark.slow
 def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(kafka, broker, proxy, topic, name):
     producer = kafka.producer(proxy.bootstrap, name)
     fault = proxy.add(at="reply", api="EndTxn", do="lose")
@@ -94,6 +95,7 @@ def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(kafka, bro
     assert values(broker, topic) == []
 
 
+@pytest.mark.slow
 def test_an_abort_with_records_unanswered_never_ends_in_records_that_are_acknowledged_and_lost(
     kafka, broker, proxy, topic, name
 ):
@@ -113,6 +115,7 @@ def test_an_abort_with_records_unanswered_never_ends_in_records_that_are_acknowl
     assert values(broker, topic) == ["first", "next"]
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_for_a_while_is_waited_for(kafka, broker, proxy, topic, name):
     producer = kafka.producer(proxy.bootstrap, name)
     away = [("send", topic, "before"), "settle", lambda: proxy.hang_up(0.5), ("send", topic, "behind")]
@@ -159,6 +162,7 @@ def copy(kafka, consumer, options, producer, target, count, fail_at=None):
     return done
 
 
+@pytest.mark.slow
 def test_positions_are_committed_with_the_records_or_not_at_all(kafka, broker, name):
     source, target = make_topic(broker, 2), make_topic(broker)
     feeder = KafkaProducer(bootstrap_servers=broker.bootstrap)

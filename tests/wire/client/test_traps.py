@@ -10,6 +10,7 @@ from tests.timeout import EVENT_TIMEOUT_S
 from tests.wire.client.topics import make_topic, values
 
 
+@pytest.mark.slow
 def test_kafka_python_continues_after_records_that_met_its_delivery_timeout(kafka_python, proxy, broker, topic, name):
     options = {"delivery_timeout_ms": 900, "request_timeout_ms": 600}
     producer = kafka_python.producer(proxy.bootstrap, name, **options)
@@ -53,6 +54,7 @@ def test_librdkafka_aborts_at_most_one_block_after_a_refused_record(confluent, b
     assert values(broker, topic) == outcomes
 
 
+@pytest.mark.slow
 def test_librdkafka_throws_a_fatal_error_out_of_the_block_that_is_caught_as_any_other(confluent, broker, topic, name):
     first = confluent.producer(broker.bootstrap, name)
     with pytest.raises(ProducerFenced), transaction(first):
@@ -119,6 +121,7 @@ def test_asyncio_has_nothing_to_report_of_a_transaction_of_aiokafka_that_failed(
     assert aiokafka.errors_of_asyncio() == []
 
 
+@pytest.mark.slow
 def test_asyncio_has_nothing_to_report_of_a_producer_that_is_closed_while_it_retries(aiokafka, proxy, topic, name):
     producer = aiokafka.producer(proxy.bootstrap, name)
     lost = proxy.add(at="reply", api="Produce", do="lose")

@@ -35,6 +35,7 @@ def test_a_group_of_the_consumer_protocol_is_described(kafka_group_member, kafka
     assert ottla_broker.group("billing").epoch == 2, "a static member comes back"
 
 
+@pytest.mark.slow
 def test_a_classic_group_is_described(kafka_consumer, kafka_topic_factory, ottla_broker):
     topic = kafka_topic_factory("orders", partitions=2)
     consumer = kafka_consumer(topic, group_id="billing", client_id="billing-1", group_instance_id="b1")
@@ -68,6 +69,7 @@ def test_a_group_of_a_client_with_its_own_assignment_has_no_partitions(ottla_bro
     assert [(member.topics, member.assigned) for member in group.members] == [((), ())]
 
 
+@pytest.mark.slow
 def test_an_unknown_group_is_an_error_that_lists_the_groups(kafka_consumer, kafka_topic, ottla_broker):
     consumer = kafka_consumer(kafka_topic, group_id="billing")
     while not consumer.assignment():
@@ -81,6 +83,7 @@ def test_an_unknown_group_is_an_error_that_lists_the_groups(kafka_consumer, kafk
         ottla_broker.wait_until_stable("billing", members=2, timeout_s=0.05)
 
 
+@pytest.mark.slow
 def test_a_member_without_the_library_is_skipped_with_the_reason(tmp_path):
     (tmp_path / "conftest.py").write_text("import sys\nsys.modules['confluent_kafka'] = None\n")
     code, output = run(tmp_path, "def test_member(kafka_group_member): ...\n", "-rs")

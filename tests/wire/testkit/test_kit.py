@@ -162,6 +162,7 @@ def test_a_fault_strikes_one_producer_id(kafka_txn_producer, kafka_topic, ottla_
     ottla_broker.assert_committed(kafka_topic, ["paid"] * 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["before_decide", "after_markers(1)", "marker_reply_lost", "before_ack"])
 def test_a_commit_survives_a_crash_at_each_point(at, kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
     starts = ottla_broker.process.starts
@@ -173,6 +174,7 @@ def test_a_commit_survives_a_crash_at_each_point(at, kafka_txn_producer, kafka_t
     ottla_broker.assert_committed(kafka_topic, ["once"])
 
 
+@pytest.mark.slow
 def test_queries_wait_for_a_broker_that_restarts(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
     """The commit is answered before the crash, so the questions reach a broker that runs, is ending or has ended."""
     starts = ottla_broker.process.starts
@@ -185,6 +187,7 @@ def test_queries_wait_for_a_broker_that_restarts(kafka_txn_producer, kafka_topic
     ottla_broker.assert_no_open_transactions(wait_s=EVENT_TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_a_broker_whose_restart_is_not_planned_stays_down(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
     """The crash may lose the reply to EndTxn, and then the commit waits for the restart."""
     ottla_faults.crash(at="after_prepare")
@@ -247,6 +250,7 @@ def _offset(position):
     return OffsetAndMetadata(position, "", -1)
 
 
+@pytest.mark.slow
 def test_a_subscription_lost_by_kafka_python_is_repeated(kafka_producer, kafka_consumer, kafka_topic, ottla_faults):
     """The subscription changes during a Metadata request, and without a group no rebalance would reveal the loss."""
     kafka_producer().send(kafka_topic, b"there").get(10)
@@ -321,6 +325,7 @@ def test_the_alias_is_the_broker(kafka_broker, ottla_broker, kafka_bootstrap_ser
     assert kafka_bootstrap_servers == f"{ottla_broker.host}:{ottla_broker.port}"
 
 
+@pytest.mark.slow
 def test_a_full_disk_takes_the_broker_down_and_nothing_acknowledged_is_lost(
     kafka_producer, kafka_topic, ottla_broker, ottla_faults
 ):
@@ -383,6 +388,7 @@ def test_a_broker_that_cannot_start_raises_the_reason():
         ottla.testkit.broker(properties={"num.partition": 3}).__enter__()
 
 
+@pytest.mark.slow
 @pytest.mark.ottla(as_version="2.8")
 def test_an_older_kafka_is_imitated(ottla_broker, kafka_txn_producer, kafka_consumer, kafka_topic, kafka_group_id):
     with BlockingConnection(ottla_broker.host, ottla_broker.port) as connection:

@@ -67,6 +67,7 @@ def test_a_fetch_that_begins_at_an_abort_marker(client, kafka_topic, ottla_broke
     assert client.consumer(kafka_topic, start=1).take(1) == [b"committed"]
 
 
+@pytest.mark.slow
 def test_a_marker_at_the_end(client, kafka_topic, ottla_broker):
     """risingwave#24717, flink-connector-kafka#100, karapace#1355: a bounded read waited for the record before the end,
     which was a marker."""

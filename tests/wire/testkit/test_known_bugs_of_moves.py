@@ -53,6 +53,7 @@ def send(broker, topic, value):
     assert producer.flush(EVENT_TIMEOUT_S) == 0
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_moves_before_the_offsets_are_fetched(consume, kafka_topic, ottla_broker, ottla_faults):
     """librdkafka#5586: NOT_COORDINATOR to its OffsetFetch leaves the assigned partition unread for ever."""
     send(ottla_broker, kafka_topic, b"one")
@@ -93,6 +94,7 @@ def test_a_coordinator_whose_broker_stops_in_a_transaction(kafka_topic, ottla_br
     ottla_broker.assert_committed(kafka_topic, ["one", "two", "three", "four"])
 
 
+@pytest.mark.slow
 def test_a_commit_while_the_coordinator_moves(consume, kafka_topic, ottla_broker):
     """librdkafka#2630, librdkafka#1605, confluent-kafka-go#614: commits failed with NOT_COORDINATOR for ever."""
     send(ottla_broker, kafka_topic, b"one")
@@ -107,6 +109,7 @@ def test_a_commit_while_the_coordinator_moves(consume, kafka_topic, ottla_broker
     assert committed.offset == 1
 
 
+@pytest.mark.slow
 def test_a_partition_without_a_leader_for_a_while(ottla_broker):
     """librdkafka#5430: after a metadata answer without a leader, records were never sent again."""
     topic = "alone"
@@ -125,6 +128,7 @@ def test_a_partition_without_a_leader_for_a_while(ottla_broker):
     ottla_broker.assert_committed(topic, ["one", "two"])
 
 
+@pytest.mark.slow
 def test_a_coordinator_whose_broker_stops_before_the_commit(kafka_topic, ottla_broker):
     """confluent-kafka-dotnet#1321, kafkajs#1416: the commit failed until the broker was back."""
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap, "transactional.id": "tx-1"})

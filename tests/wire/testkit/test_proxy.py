@@ -32,7 +32,12 @@ LIBRDKAFKA = {"log_level": 0, "socket.timeout.ms": 10_000}
 
 @pytest.fixture(scope="module")
 def broker():
+    """A broker with coordinators: their topic is created when a client looks for one."""
+    find = codec.request_class(ApiKey.FIND_COORDINATOR)(key_type=1, coordinator_keys=["ledger"])
     with own_broker(keep=False) as broker:
+        with connect(broker) as client:
+            (row,) = client.send(find).coordinators
+            assert row.error_code == 0
         yield broker
 
 
@@ -49,9 +54,13 @@ def topic():
 
 @pytest.fixture
 def client(proxy):
-    host, _, port = proxy.bootstrap.rpartition(":")
-    with BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S) as client:
+    with connect(proxy) as client:
         yield client
+
+
+def connect(server):
+    host, _, port = server.bootstrap.rpartition(":")
+    return BlockingConnection(host, int(port), timeout_s=EVENT_TIMEOUT_S)
 
 
 def init(txn_id, timeout_ms=60_000):
@@ -133,6 +142,7 @@ def values(bootstrap, topic, count):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "write", one_at_hand_others_slow([write_with_kafka_python, write_with_confluent, write_with_aiokafka])
 )
@@ -384,6 +394,7 @@ def check(tmp_path, lines, data_dir):
     return check_files(history, data_dir)
 
 
+@pytest.mark.slow
 def test_a_sound_history_with_lost_replies_has_no_anomaly(run, tmp_path):
     entries, data_dir = run
     lines = checker_lines(entries)

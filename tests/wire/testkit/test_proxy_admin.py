@@ -72,6 +72,7 @@ def heartbeat():
     return codec.request_class(ApiKey.HEARTBEAT)(group_id="nobody", generation_id=1, member_id="m")
 
 
+@pytest.mark.slow
 def test_a_commit_is_held_and_let_go_by_another_program(proxy):
     producer = KafkaProducer(bootstrap_servers=proxy.bootstrap, transactional_id=f"tx-{uuid.uuid4().hex[:8]}")
     producer.init_transactions()

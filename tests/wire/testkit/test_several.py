@@ -29,6 +29,7 @@ def running(ottla_broker):
     assert ottla_broker.admin().get("/v1/faults") == []
 
 
+@pytest.mark.slow
 def test_a_producer_and_a_consumer_follow_a_leader(kafka_producer, kafka_consumer, kafka_topic, ottla_broker):
     assert ottla_broker.bootstrap.count(",") == 2
     producer, consumer = kafka_producer(), kafka_consumer(kafka_topic)
@@ -111,6 +112,7 @@ def test_a_restart_uses_the_same_ports(ottla_broker):
     assert [row["state"] for row in ottla_broker.brokers()] == ["running"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_decision_is_carried_out_by_the_next_coordinator(kafka_topic, ottla_broker, ottla_faults, is_killed):
     """The coordinator's broker stops, and the process may be killed, between the reply to EndTxn and the markers."""

@@ -248,6 +248,7 @@ def test_a_topic_named_twice_is_not_deleted(caller):
     assert "ledger" in caller.parts.cluster.topics
 
 
+@pytest.mark.slow
 def test_the_image_is_what_its_records_replay_to(caller):
     create_topic(caller.parts.cluster, "wide", 1200, {"size": "100"})
     create_topic(caller.parts.cluster, "a.b")

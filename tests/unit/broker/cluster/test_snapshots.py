@@ -130,6 +130,7 @@ def test_changes_during_a_snapshot_are_not_part_of_it(parts):
     assert image_of(path) == before != parts.cluster.image
 
 
+@pytest.mark.slow
 def test_a_start_reads_only_the_snapshot_and_the_log_after_it(parts):
     fill(parts)
     path = take_snapshot(parts)
@@ -146,6 +147,7 @@ def test_a_start_reads_only_the_snapshot_and_the_log_after_it(parts):
     assert path.exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_snapshot_is_logged_and_the_log_is_read_instead(parts, caplog):
     fill(parts)
     older = take_snapshot(parts)

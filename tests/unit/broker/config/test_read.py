@@ -21,6 +21,7 @@ def read():
     return {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", BROKER_OPTIONS, ids=lambda option: option.key)
 def test_option_of_the_broker_is_read_or_inherited_by_topics(option, read):
     assert option.attribute in read or option.key in INHERITED | CHECKED

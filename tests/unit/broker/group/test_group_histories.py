@@ -1,5 +1,6 @@
 """Random requests in random order: no bug occurs, none waits for ever, and the remaining groups can still rebalance."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +76,7 @@ class JoinedAs:
         self.member_id, self.generation = member_id, generation
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(steps=steps)
 def test_random_requests_are_all_answered_and_groups_still_rebalance(rig_class, steps):

@@ -1,5 +1,6 @@
 """Committed and pending offsets of a group (KIP-447)."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -158,6 +159,7 @@ def agree(log, model):
         assert len({*offsets.places()}) <= offsets.at_most
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(steps=steps, at_once=st.integers(0, 2))
 def test_offsets_committed_in_slices_read_as_if_committed_at_once(steps, at_once):

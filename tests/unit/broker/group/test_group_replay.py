@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ def live(rig, transaction):
     return any(transaction in found for entry in entries for found in entry.offsets.in_transactions.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(steps=steps)
 def test_state_from_the_log_equals_the_state_in_memory(rig_class, steps):
@@ -89,6 +91,7 @@ def test_state_from_the_log_equals_the_state_in_memory(rig_class, steps):
     assert rig.bugs == []
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(steps=st.lists(st.one_of(commits_to(GROUPS[:1], TOPICS[:1]), markers_of(GROUPS[:1])), min_size=10, max_size=40))
 def test_committed_offset_is_the_last_one_that_counts(rig_class, steps):

@@ -104,6 +104,7 @@ def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settle_count, c
     assert fetch_stable(rig) == ([5, 5] if commit else [-1, -1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_group_can_be_deleted_while_its_offsets_are_handled_in_slices(rig, commit):
     commit_many(rig)

@@ -226,6 +226,7 @@ def test_damage_ends_the_compaction_of_a_log(rig, logs, caplog):
     assert not list(logs.path().glob("*.cleaned"))
 
 
+@pytest.mark.slow
 def test_a_damaged_log_that_is_deleted_is_let_go(rig, logs, caplog):
     caplog.set_level("CRITICAL")  # a caught error holds references to its objects
     rig.open()

@@ -175,6 +175,7 @@ def after_cleaning(seed, power_loss, kill_at):
     return old, result, ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power-loss"])
 @pytest.mark.parametrize("seed", [1])
 def test_a_cleaning_that_ends_anywhere_leaves_old_or_new(seed, power_loss):

@@ -69,6 +69,7 @@ def manager(request, tmp_path):
     manager.close()
 
 
+@pytest.mark.slow
 def test_every_partition_is_read_as_the_scanner_reads_it(manager):
     assert len(list(manager)) == 23
     for partition in manager:

@@ -451,6 +451,7 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(logs, produce):
     assert not list(logs.directory.glob("*-delete"))
 
 
+@pytest.mark.slow
 def test_a_deleted_partition_ends_without_a_collection(logs, produce):
     with expect_no_garbage():
         assert not produce(logs.partition()).error

@@ -177,6 +177,7 @@ def test_an_ended_or_oversized_client_hello_closes_the_connection(run, said, rea
     run(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x00\x50abc"])
 def test_an_incomplete_client_hello_is_closed_after_a_timeout(run, said, monkeypatch):
     monkeypatch.setattr(handshakes, "HELLO_S", 0.05)

@@ -64,6 +64,7 @@ def test_a_sync_that_fails_for_want_of_memory_is_a_failed_sync(tmp_path, monkeyp
     file.close()
 
 
+@pytest.mark.slow
 def test_disk_calls_without_a_free_descriptor_work_or_raise_shortage(tmp_path):
     """Run in a separate process: threads of other tests open and close descriptors at any time."""
     script = Path(__file__).with_name("no_descriptors.py")

@@ -284,6 +284,7 @@ def model_may_by_type(
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(_entries, max_size=12), st.data(), st.booleans())
 def test_the_acl_index_decides_like_a_scan_of_all_entries(

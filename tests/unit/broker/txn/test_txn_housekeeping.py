@@ -52,6 +52,7 @@ def test_many_timeouts_are_spread_over_turns(rig, monkeypatch):
     assert {rig.state(name).status for name in names} == {S.COMPLETE_ABORT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", range(3))
 def test_an_id_used_while_the_expiration_scan_pauses_does_not_expire(rig, monkeypatch, turns):
     names = (f"t{number}" for number in range(5_000))

@@ -30,6 +30,7 @@ def clean(tmp_path_factory):
     return unpack("clean", tmp_path_factory.mktemp("kafka"))
 
 
+@pytest.mark.slow
 def test_every_batch_and_record_reads_as_in_kafkas_own_tool(directory):
     code, lines = run(directory, "--records")
     assert code == 0

@@ -52,6 +52,7 @@ def lines_at_once(header, batch):
     return None if pieces is None else b"".join(pieces).decode()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(records, min_size=1, max_size=70), st.integers(0, 4), st.sampled_from([-1, 0, 2**31 - 3]), st.booleans()
@@ -68,6 +69,7 @@ def test_records_at_once_read_as_one_by_one(wanted, codec, sequence, append_time
     assert lines_at_once(header, batch) == lines_one_by_one(header, batch)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(records, min_size=1, max_size=4), st.data())
 def test_unreadable_batches_are_declined_by_the_fast_printer(wanted, data):
@@ -85,6 +87,7 @@ def test_unreadable_batches_are_declined_by_the_fast_printer(wanted, data):
     assert lines_at_once(header, batch) == expected
 
 
+@pytest.mark.slow
 def test_every_character_is_escaped_as_alone():
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     values = ["\\".join(characters[at : at + 512]) for at in range(0, len(characters), 512)]
@@ -144,6 +147,7 @@ def test_processes_side_by_side_print_what_one_prints(log, tmp_path, damage, say
     assert found.damage is None if says is None else says in found.damage
 
 
+@pytest.mark.slow
 def test_much_text_of_few_bytes_is_printed_all_the_same(tmp_path):
     batch = bytearray(build_batch([(None, b"x" * 2**20)] * 40, compression=ZSTD))
     path = tmp_path / "00000000000000000000.log"

@@ -94,6 +94,7 @@ def files(directory):
     }
 
 
+@pytest.mark.slow
 def test_the_bootstrap_file_has_the_state_of_the_metadata_log(directory, properties):
     before = serve(directory)
     assert run(directory, properties()).exit_code == 0
@@ -109,6 +110,7 @@ def test_the_bootstrap_file_has_the_state_of_the_metadata_log(directory, propert
         }
 
 
+@pytest.mark.slow
 def test_acls_users_and_quotas_go_along(directory, properties):
     given = [
         AccessControlEntryRecord(b"E" * 16, 2, "ledger", 3, "User:alice", "*", 3, 3),
@@ -144,6 +146,7 @@ def test_dry_run_changes_nothing(directory, properties):
     assert files(directory) == before
 
 
+@pytest.mark.slow
 def test_undo_as_printed_brings_everything_back(directory, properties, monkeypatch):
     (directory / "bootstrap.checkpoint").write_bytes(b"another")
     before = files(directory)
@@ -167,12 +170,14 @@ def test_undo_as_printed_brings_everything_back(directory, properties, monkeypat
     assert serve(directory)[0].keys() == {"ledger", "audit", "__transaction_state"}
 
 
+@pytest.mark.slow
 def test_another_node_id_becomes_the_directory_s(directory, properties):
     before = serve(directory)
     assert run(directory, properties(node_id="4"), node_id=4).exit_code == 0
     assert serve(directory) == (*before[:3], 4)
 
 
+@pytest.mark.slow
 def test_lower_release_lowers_the_metadata_version(directory, properties):
     assert run(directory, properties(), "--release", "4.0").exit_code == 0
     assert serve(directory)[2]["metadata.version"] == 25
@@ -277,6 +282,7 @@ def die_after(steps, directory):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["served", "graduated"])
 def test_killed_graduation_leaves_everything_to_ottla_and_can_be_run_again(directory, properties, tmp_path, again):
     (directory / "bootstrap.checkpoint").write_bytes(b"another")

@@ -43,6 +43,7 @@ def directory(request, tmp_path_factory):
     return unpack(request.param, tmp_path_factory.mktemp("kafka"))
 
 
+@pytest.mark.slow
 def test_inspect_reports_a_kafka_directory_and_changes_no_file(directory):
     before = content(directory)
     code, found = run(directory)
@@ -130,6 +131,7 @@ def test_leftovers_of_deletions_and_compactions_are_listed(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_broker_that_runs_is_named_and_not_disturbed(tmp_path):
     directory = unpack("unclean", tmp_path)
     holder = subprocess.Popen(
@@ -167,6 +169,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path):
     assert run(tmp_path / "absent")[0] == 2
 
 
+@pytest.mark.slow
 def test_acls_users_and_quotas_are_counted(tmp_path):
     async def live():
         users = "SCRAM-SHA-512=[name=alice,password=a],SCRAM-SHA-256=[name=alice,password=a]"

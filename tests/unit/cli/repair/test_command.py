@@ -102,6 +102,7 @@ def test_a_clean_kafka_directory_needs_no_repair(kafka_dir):
     assert content(kafka_dir) == before
 
 
+@pytest.mark.slow
 def test_after_a_crash_what_is_missing_is_made_and_a_second_run_finds_nothing(kafka_dir, tmp_path):
     directory = unpack("unclean", tmp_path)
     before = content(directory)
@@ -328,6 +329,7 @@ class DyingDisk(RealDisk):
         return super().open(path, create)
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_it_repairable(damage_in_the_middle, tmp_path, monkeypatch):
     (damage_in_the_middle / "ledger-1" / f"{SEGMENT}.index").unlink()
     for each in ("__consumer_offsets-1", "__transaction_state-2", "compacted-0"):

@@ -69,6 +69,7 @@ def restart_and_read(disk):
     return contents(disk), visible(disk), known(process.partition)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power-loss"])
 def test_a_repair_ends_a_compaction_as_a_start_does(tmp_path, power_loss):
     states = killed_states(power_loss)
@@ -95,6 +96,7 @@ def test_a_repair_ends_a_compaction_as_a_start_does(tmp_path, power_loss):
     assert len(states) > 6
 
 
+@pytest.mark.slow
 def test_a_repair_killed_at_any_step_loses_no_records(tmp_path, monkeypatch):
     monkeypatch.setattr("ottla.broker.ports.disk.RealDisk", DyingDisk)
     swaps = [disk for names, disk in killed_states(False).items() if any(name.endswith(".log.swap") for name in names)]

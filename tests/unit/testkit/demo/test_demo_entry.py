@@ -22,6 +22,7 @@ def test_the_demo_succeeds_on_our_broker():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_is_a_failure_without_a_traceback():
     done = run_demo("--no-audit", "--bootstrap", "127.0.0.1:1")
     assert done.returncode == 1
@@ -29,6 +30,7 @@ def test_a_broker_that_is_not_there_is_a_failure_without_a_traceback():
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_demo_ends_silently_on_a_broken_pipe():
     command = [sys.executable, "-m", "ottla.demo", "--no-audit"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -151,6 +151,7 @@ def test_a_background_sync_covers_only_names_that_existed_at_its_start():
     assert seen == {("/data/a",), ("/data/a", "/data/b")}
 
 
+@pytest.mark.slow
 def test_pages_may_reach_the_device_in_any_order():
     def prepare(disk):
         disk.sync_dir("/")
