@@ -25,9 +25,12 @@ class StandIn:
         self.answers = {
             "transactions": {"transactions": [], "total": 0, "left_out": 0},
             "partitions": {"partitions": [], "total": 0, "left_out": 0},
+            "topics": {"topics": [], "total": 0, "left_out": 0},
             "groups": {"groups": [], "total": 0, "left_out": 0},
             "refusals": {"refusals": []},
         }
+        self.refusals = {}
+        """(status, error) by path, in place of an answer."""
         self.why = {}
         self.token = None
         self.seq = 0
@@ -112,7 +115,7 @@ class StandIn:
         if path.endswith("/why"):
             topic, partition = path.split("/")[3:5]
             return self.why[unquote(topic), int(partition)]
-        return self.answers[path.removeprefix("/v1/")]
+        return self.answers[unquote(path).removeprefix("/v1/")]
 
     def history(self, from_ms, to_ms):
         events = [event for event in self.events if from_ms <= event["at_ms"] <= to_ms]
@@ -144,6 +147,8 @@ def handler_of(broker):
                 self.stream(int(query["since"]))
             elif url.path == "/v1/export":
                 self.reply(200, "text/html", broker.export(int(query["from_ms"]), int(query["to_ms"])))
+            elif (refusal := broker.refusals.get(url.path.removeprefix("/v1/"))) is not None:
+                self.reply(refusal[0], "application/json", json.dumps({"error": refusal[1]}).encode())
             else:
                 self.reply(200, "application/json", json.dumps(broker.answer(url.path, query)).encode())
 
