@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.browser.admin_stub import NOW_MS, StandIn, standing_in
+from tests.browser.admin_stub import NOW_MS, StandIn, answer_topics, describe_record, standing_in
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>\u202e&amp;"
 CONTENTS = ("key", "value", "headers", "headers_left_out", "cut")
@@ -68,37 +68,6 @@ def describe_group(name):
     }  # fmt: skip
     members = [{"member_id": "m-1", "client_id": "reader-1", "assignment": [["ledger", [0, 1]]]}]
     return {"group_id": name, "state": "Stable", "protocol_type": "consumer", "members": members, "offsets": [row]}
-
-
-def describe_topic(name, **more):
-    sums = {"offsets": 1000, "bytes": 4096, "held": 1, "offline": 0, "unopened": 0, "replication_factor": 1}
-    return {"topic": name, "internal": name.startswith("__"), "partition_count": 2, **sums, **more}
-
-
-def describe_partition(index):
-    offsets = {"log_start_offset": 0, "last_stable_offset": 2, "high_watermark": 5, "log_end_offset": 5}
-    return {"partition": index, "leader": 1, **offsets, "bytes": 4096, "offline": None}
-
-
-def describe_record(offset, fate, text="text", **more):
-    content = {"size": len(text.encode()), "text": text}
-    record = {"offset": offset, "timestamp_ms": NOW_MS, "fate": fate, "waiting_for": None, "producer_id": 9}
-    more = {"producer_epoch": 0, "transactional_id": text, "headers_left_out": 0, "cut": False, **more}
-    return record | {"key": content, "value": content, "headers": [[text, content]]} | more
-
-
-def answer_topics(broker, name, *records, **more):
-    """Let the broker have a topic of this name with these records in partition 0."""
-    topics = [describe_topic(name), describe_topic("__consumer_offsets")]
-    broker.answers["topics"] = {"topics": topics, "total": 2, "left_out": 0}
-    about = {**describe_topic(name), "topic_id": "id", "configs": [{"name": "cleanup.policy", "value": "compact"}]}
-    partitions = [describe_partition(0), describe_partition(1)]
-    broker.answers[f"topics/{name}"] = about | {"partitions": partitions}
-    holder = {"first_offset": 2, "producer_id": 9, "transactional_id": name}
-    broker.answers[f"topics/{name}/0/records"] = {
-        "records": list(records), "first": 10, "next": 15, "left_out": [], "note": None, "withheld": None,
-        "held_by": holder, "log_start_offset": 0, "last_stable_offset": 2, "high_watermark": 5, **more,
-    }  # fmt: skip
 
 
 def refusal(transactional_id):
@@ -278,6 +247,12 @@ def test_a_group_shows_members_and_what_is_pending_in_which_transaction(broker, 
     told = text_of(tab, ".group")
     for part in ("readers", "Stable", "reader-1", "ledger [0, 1]", "930 in payroll", "900", "100", "40"):
         assert part in told
+    broker.answers["groups"]["groups"][0]["offsets"][0]["held_by"] = {
+        "first_offset": 940,
+        "transactional_id": "payroll",
+    }
+    tab.until("document.querySelector('.badge.held')?.innerText === 'held back by an open transaction'")
+    assert "940 in payroll" in text_of(tab, ".group tbody")
 
 
 def test_a_topic_shows_its_records_with_their_fates_by_keys_alone(broker, page):
@@ -323,7 +298,7 @@ def test_a_value_is_written_as_text_json_or_hex(broker, page, shape, expected):
     tab.until(f"{value}.startsWith({json.dumps(expected)})")
 
 
-def test_a_cut_binary_value_shows_its_size_and_what_is_missing_says_why(broker, page):
+def test_a_cut_binary_value_shows_its_size_and_missing_offsets_have_a_reason(broker, page):
     binary = {"size": 10_000_000, "base64": "//4A"}
     left_out = [{"first_offset": 2, "last_offset": 9, "reason": "the CRC of the batch is wrong"}]
     answer_topics(broker, "orders", describe_record(1, "none", value=binary), left_out=left_out, note="It was deleted")
@@ -346,7 +321,7 @@ def test_withheld_contents_and_a_deleted_topic_are_explained(broker, page):
     tab.forgives = ("Failed to load resource",)
 
 
-def test_internal_topics_are_behind_a_switch(broker, page):
+def test_internal_topics_are_shown_only_with_a_switch(broker, page):
     answer_topics(broker, "orders")
     partitions = [held_partition(), held_partition("__consumer_offsets")]
     broker.answers["partitions"] = {"partitions": partitions, "total": 2, "left_out": 0}

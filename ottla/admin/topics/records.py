@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, a_list, an_object
 from ottla.admin.listing import MOST_MS, JsonRows, whole_number
-from ottla.admin.partitions import Owners, owners_of
+from ottla.admin.partitions import HOLDER, Owners, find_holder, holder_row, owner_name, owners_of
 from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route
 from ottla.admin.topics.pieces import PIECE_BYTES
 from ottla.admin.topics.reading import FatedRecord, Found, read_backward, read_forward
@@ -51,7 +51,6 @@ _RECORD: Final = an_object(
         "cut": {"type": "boolean", "description": "Whether the value is cut and the headers after it were not read."},
     }
 )
-_HOLDER: Final = an_object({"first_offset": NUMBER, "producer_id": NUMBER, "transactional_id": TEXT_OR_NULL})
 SCHEMA: Final = an_object(
     {
         "records": a_list(_RECORD, description="In the order of their offsets."),
@@ -63,7 +62,7 @@ SCHEMA: Final = an_object(
         "left_out": a_list(an_object({"first_offset": NUMBER, "last_offset": NUMBER, "reason": TEXT})),
         "note": {**TEXT_OR_NULL, "description": "Where reading began, if not at the requested place."},
         "withheld": {**TEXT_OR_NULL, "description": "Why keys, values and headers are not shown."},
-        "held_by": {**_HOLDER, "type": ["object", "null"]},
+        "held_by": HOLDER,
         "log_start_offset": NUMBER,
         "last_stable_offset": NUMBER,
         "high_watermark": NUMBER,
@@ -79,7 +78,7 @@ def records_route(broker: Broker, withheld: str | None) -> Route:
         key = _key(request, withheld)
         partition = await find_partition(broker, request)
         found, note = await _read(broker, partition, request, key, name)
-        holder = _holder(partition)
+        holder = find_holder(partition)
         producers = {each.header.producer_id for each in found.records if each.header.is_transactional}
         owners = await owners_of(broker, producers | ({holder[1]} if holder else set()))
         stable, rows = partition.last_stable_offset, JsonRows("records", broker.turns)
@@ -92,7 +91,7 @@ def records_route(broker: Broker, withheld: str | None) -> Route:
             left_out=[each._asdict() for each in found.left_out],
             note=note,
             withheld=withheld,
-            held_by=None if holder is None else _holder_row(holder, owners),
+            held_by=holder_row(holder, owners),
             log_start_offset=partition.log_start_offset,
             last_stable_offset=stable,
             high_watermark=partition.high_watermark,
@@ -146,7 +145,7 @@ async def _read(
     try:
         if given == ["offset"]:
             at, note = _begin(partition, whole_number(request, "offset", 0, 0, MOST_MS))
-            return await broker.long_work.drive(_noted(partition, at, most, key, note))
+            return await broker.long_work.drive(_read_from(partition, at, most, key, note))
         if given == ["time"]:
             return await _read_at_time(broker, partition, whole_number(request, "time", 0), most, key)
         end = partition.high_watermark
@@ -168,7 +167,7 @@ def _begin(partition: Partition, offset: int) -> tuple[int, str | None]:
     return offset, None
 
 
-def _noted(
+def _read_from(
     partition: Partition, offset: int, most: int, key: bytes | None, note: str | None
 ) -> Steps[tuple[Found, str | None]]:
     """Read from an offset on, and note a gap there."""
@@ -192,21 +191,6 @@ async def _read_at_time(
     return found, "No record has this time or a later one: these are the last ones"
 
 
-def _holder(partition: Partition) -> tuple[int, int] | None:
-    """Return (first offset, producer id) of the open transaction at the last stable offset; None if there is none."""
-    first = next(iter(partition.log.producer_state.ongoing_txns.items()), None)
-    return first if first is not None and first[0] <= partition.last_stable_offset < partition.high_watermark else None
-
-
-def _holder_row(holder: tuple[int, int], owners: Owners) -> dict[str, Any]:
-    first_offset, producer_id = holder
-    return {"first_offset": first_offset, "producer_id": producer_id, "transactional_id": _owner(producer_id, owners)}
-
-
-def _owner(producer_id: int, owners: Owners) -> str | None:
-    return shorten(owners[producer_id][0]) if producer_id in owners else None
-
-
 def _row(found: FatedRecord, stable: int, owners: Owners, *, is_shown: bool) -> dict[str, Any]:
     record, header, fate = found
     is_waiting = record.offset >= stable and fate is not Fate.OPEN
@@ -217,7 +201,7 @@ def _row(found: FatedRecord, stable: int, owners: Owners, *, is_shown: bool) -> 
         "waiting_for": stable if is_waiting else None,
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
-        "transactional_id": _owner(header.producer_id, owners) if header.is_transactional else None,
+        "transactional_id": owner_name(header.producer_id, owners) if header.is_transactional else None,
     }
     if is_shown:
         row |= {

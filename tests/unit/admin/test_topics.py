@@ -21,7 +21,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, CRC_OFFSET, HEADER_SIZE, seal
 from ottla.protocol.compression import GZIP, ZSTD
 from ottla.protocol.errors import ErrorCode
-from tests.api.callers import LEDGER, ORDERS, Producer
+from tests.api.callers import LEDGER, ORDERS, Producer, commit
 
 RECORDS = f"/v1/topics/{ORDERS}/0/records"
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>\u202e\0"
@@ -245,7 +245,7 @@ def test_a_bad_request_is_refused_with_a_reason(picture, target, status, part):
     assert part in picture.get(target, status)["error"]
 
 
-def test_an_offline_partition_says_why(picture):
+def test_an_offline_partition_is_refused_with_its_reason(picture):
     write(picture, b"x")
     picture.parts.cluster.partition(ORDERS, 0).take_offline("the disk is full")
     assert picture.get(RECORDS, 503)["error"] == f"{ORDERS}-0 is offline: the disk is full"
@@ -281,3 +281,37 @@ def test_the_largest_pieces_block_no_turn(picture):
         weight = picture.web.weigh(lambda visitor=visitor, target=target: visitor.send(request("GET", target)))
         assert b" 200 " in bytes(visitor.transport.written)[:40]
         assert holds_nobody(weight), target
+
+
+def held_by(picture, offset):
+    """Commit this offset of the ledger and return the transaction that the group waits for."""
+    commit(picture.broker, (LEDGER, 0, offset))
+    ((row,),) = (group["offsets"] for group in picture.get("/v1/groups")["groups"])
+    return row["held_by"] and row["held_by"]["transactional_id"]
+
+
+def test_a_group_is_held_back_if_no_record_is_left_before_the_open_transaction(picture):
+    first, second = Producer(picture.broker, "first"), Producer(picture.broker, "second")
+    first.begin(0)  # 0, its marker is 1
+    first.end()
+    first.add((LEDGER, [0]))
+    first.produce(sequence=1)  # 2, aborted by 3
+    first.end(committed=False)
+    assert held_by(picture, 4) is None
+    second.begin(0)  # 4: open
+    assert held_by(picture, 4) == "second"
+    assert held_by(picture, 1) == "second"
+    assert held_by(picture, 0) is None
+    second.end()
+    assert held_by(picture, 1) is None
+
+
+def test_the_wait_of_a_fetch_for_data_is_no_latency(picture):
+    picture.parts.metrics.measure(picture.broker.clock.monotonic_ms)
+    topics = [{"topic": ORDERS, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 9_999}]}]
+    limits = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 9_999}
+    picture.broker.call(K.FETCH, 4, **limits, isolation_level=0, topics=topics)
+    fetch = picture.parts.metrics.apis[K.FETCH].time
+    assert fetch.sum >= 500
+    latency = picture.get("/v1/overview")["latency_ms"]["fetch"]
+    assert latency["p99"] is not None and latency["p99"] < 1
