@@ -90,7 +90,7 @@ def groups_route(broker: Broker) -> Route:
             for key in metadata.offsets.some_places(MOST_OFFSETS):
                 pending.update(producer_id for producer_id, _ in islice(metadata.offsets.pending(key), MOST_PENDING))
             await broker.turns.spend(MOST_OFFSETS * LOOKUP_US)
-        held = await _find_held(broker, chosen)
+        held = await _find_holders(broker, chosen)
         owners = await owners_of(broker, pending | {producer_id for _, producer_id in held.values()})
         rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
         for metadata in chosen:
@@ -113,7 +113,7 @@ async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[
     return found
 
 
-async def _find_held(broker: Broker, groups: Iterable[GroupMetadata]) -> Held:
+async def _find_holders(broker: Broker, groups: Iterable[GroupMetadata]) -> Held:
     """Find the offsets of groups that wait for the end of an open transaction."""
     found: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
     gaps = MOST_GAPS

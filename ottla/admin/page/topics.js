@@ -54,6 +54,7 @@ export class Topics {
     if (answer.topics !== undefined) this.list = answer;
     else if (answer.topic !== this.topic) return;
     else this.about = answer;
+    if (this.topic === "" || this.records !== null) this.trouble = "";
     const isMoving = this.where === "" || this.records === null;
     if (this.topic !== "" && isMoving && this.key === "" && !this.isLoading) this.load();
     this.changes += 1;

@@ -46,7 +46,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Budget:
-    size_bytes: int = PIECE_BYTES
+    size_bytes: int
     pieces: int = MOST_PIECES
     walked_bytes: int = WALKED_BYTES
     walked_records: int = WALKED_RECORDS
@@ -60,9 +60,11 @@ class _Budget:
         return self.walked_bytes > 0 and self.walked_records > 0
 
 
-def read_forward(partition: Partition, offset: int, most: int, key: bytes | None) -> Steps[Found]:
+def read_forward(
+    partition: Partition, offset: int, most: int, key: bytes | None, most_bytes: int = PIECE_BYTES
+) -> Steps[Found]:
     """Read records from `offset` on. Raises ProtocolError and OSError."""
-    found, budget, upper = Found(offset, offset), _Budget(), partition.high_watermark
+    found, budget, upper = Found(offset, offset), _Budget(most_bytes), partition.high_watermark
     while found.end < upper and len(found.records) < most and budget.may_read:
         piece = yield from read_piece(partition, found.end, upper, budget.size_bytes)
         budget.pieces -= 1
@@ -80,9 +82,11 @@ def read_forward(partition: Partition, offset: int, most: int, key: bytes | None
     return found
 
 
-def read_backward(partition: Partition, before: int, most: int, key: bytes | None) -> Steps[Found]:
+def read_backward(
+    partition: Partition, before: int, most: int, key: bytes | None, most_bytes: int = PIECE_BYTES
+) -> Steps[Found]:
     """Read the last records below `before`. Raises ProtocolError and OSError."""
-    found, budget, lowest = Found(before, before), _Budget(), partition.log_start_offset
+    found, budget, lowest = Found(before, before), _Budget(most_bytes), partition.log_start_offset
     segments = partition.log.segments
     while found.first > lowest and len(found.records) < most and budget.may_read:
         upper = min(end_of_batch(segments, found.first - 1), partition.high_watermark)
