@@ -154,7 +154,7 @@ def answer_topics(broker, name, *records, **more):
     holder = {"first_offset": 2, "producer_id": 9, "transactional_id": name}
     broker.answers[f"topics/{name}/0/records"] = {
         "records": list(records), "first": 10, "next": 15, "left_out": [], "note": None, "withheld": None,
-        "held_by": holder, "log_start_offset": 0, "last_stable_offset": 2, "high_watermark": 5, **more,
+        "held_by": holder, "log_start_offset": 0, "last_stable_offset": 2, "high_watermark": 99, **more,
     }  # fmt: skip
 
 

@@ -51,18 +51,22 @@ export class Topics {
   }
 
   take(answer) {
-    if (answer.topics !== undefined) this.list = answer;
+    if (answer.topics !== undefined) this.set("list", answer);
     else if (answer.topic !== this.topic) return;
-    else this.about = answer;
-    if (this.topic === "" || this.records !== null) this.trouble = "";
+    else this.set("about", answer);
+    if (this.topic === "" || this.records !== null) this.set("trouble", "");
     const isMoving = this.where === "" || this.records === null;
     if (this.topic !== "" && isMoving && this.key === "" && !this.isLoading) this.load();
-    this.changes += 1;
   }
 
   fail(reason) {
-    this.trouble = reason;
-    this.changes += 1;
+    this.set("trouble", reason);
+  }
+
+  // What stays the same is not drawn again: a record may have the focus.
+  set(name, value) {
+    if (JSON.stringify(this[name]) !== JSON.stringify(value)) this.changes += 1;
+    this[name] = value;
   }
 
   open(topic, partition = 0, where = "") {
@@ -83,11 +87,12 @@ export class Topics {
   }
 
   older() {
-    if (this.records !== null) this.move(`before=${this.records.first}`);
+    if (this.records?.first > this.records?.log_start_offset) this.move(`before=${this.records.first}`);
   }
 
   newer() {
-    if (this.records !== null) this.move(`offset=${this.records.next}`);
+    if (this.records === null) return;
+    this.move(this.records.next < this.records.high_watermark ? `offset=${this.records.next}` : "");
   }
 
   jump(text) {
@@ -117,13 +122,17 @@ export class Topics {
         && answer.records.length === 0 && answer.first > answer.log_start_offset; tries += 1) {
         answer = await ask(`before=${answer.first}`);
       }
-      if (load === this.loads) Object.assign(this, { records: answer, trouble: "" });
+      this.end(load, answer, "");
     } catch (error) {
-      if (load === this.loads) Object.assign(this, { records: null, trouble: error.message });
+      this.end(load, null, error.message);
     }
+  }
+
+  end(load, records, trouble) {
     if (load !== this.loads) return;
+    this.set("records", records);
+    this.set("trouble", trouble);
     this.isLoading = false;
-    this.changes += 1;
   }
 
   draw(filter, withInternal) {
