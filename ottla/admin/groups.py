@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, a_list, an_object
 from ottla.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
-from ottla.admin.partitions import owners_of
+from ottla.admin.partitions import HOLDER, Owners, find_holder, holder_row, owners_of
 from ottla.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.admin.topics.pieces import read_piece
 from ottla.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOKUP_US
@@ -17,6 +18,8 @@ from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.members import ConsumerGroupMember
 from ottla.broker.group.members import Member
 from ottla.broker.group.shard import GroupMetadata
+from ottla.broker.log.partition import Partition
+from ottla.fates import Fate
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.internal_topics.consumer_group_records import OwnedPartitions
 from ottla.protocol.internal_topics.consumer_protocol import read_first_partitions
@@ -31,6 +34,9 @@ MOST_PENDING: Final = 10
 """Open transactions with an offset for one partition."""
 MOST_OF_ALL: Final = 10_000
 """Members, their topics, partitions and offsets in one reply."""
+MOST_GAPS: Final = 20
+"""Offsets below the last stable offset from which the log is read in one request, for records that consumers get."""
+GAP_BYTES: Final = 16 * 1024
 
 _MEMBER: Final = an_object(
     {
@@ -50,6 +56,7 @@ _OFFSET: Final = an_object(
         "last_stable_offset": NUMBER_OR_NULL,
         "lag": {**NUMBER_OR_NULL, "description": "Lag up to the high watermark."},
         "lag_below_lso": {**NUMBER_OR_NULL, "description": "Lag up to the last stable offset."},
+        "held_by": {**HOLDER, "description": "The open transaction before which read_committed has no more records."},
     }
 )
 _GROUP: Final = an_object(
@@ -68,7 +75,8 @@ _GROUP: Final = an_object(
 )
 SCHEMA: Final = an_object({"groups": a_list(_GROUP), "total": NUMBER, "left_out": NUMBER})
 
-Owners = Mapping[int, tuple[str, int]]
+Held = Mapping[tuple[str, TopicPartition], tuple[int, int]]
+"""(Group, partition) -> (first offset, producer id) of the open transaction that the group waits for."""
 
 
 def groups_route(broker: Broker) -> Route:
@@ -82,10 +90,11 @@ def groups_route(broker: Broker) -> Route:
             for key in metadata.offsets.some_places(MOST_OFFSETS):
                 pending.update(producer_id for producer_id, _ in islice(metadata.offsets.pending(key), MOST_PENDING))
             await broker.turns.spend(MOST_OFFSETS * LOOKUP_US)
-        owners = await owners_of(broker, pending)
+        held = await _find_holders(broker, chosen)
+        owners = await owners_of(broker, pending | {producer_id for _, producer_id in held.values()})
         rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
         for metadata in chosen:
-            row, items = _group_row(broker, metadata, owners, left)
+            row, items = _group_row(broker, metadata, owners, held, left)
             left -= items
             await rows.add(row, items)
         return rows.finish(total=found.total, left_out=found.left_out)
@@ -104,7 +113,50 @@ async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[
     return found
 
 
-def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> tuple[dict[str, Any], int]:
+async def _find_holders(broker: Broker, groups: Iterable[GroupMetadata]) -> Held:
+    """Find the offsets of groups that wait for the end of an open transaction."""
+    found: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+    gaps = MOST_GAPS
+    for metadata in groups:
+        for key in metadata.offsets.some_places(MOST_OFFSETS):
+            await broker.turns.spend(3 * LOOKUP_US)
+            value, partition = metadata.offsets.get(key), _open_partition(broker, key)
+            holder = None if partition is None else find_holder(partition)
+            if value is None or partition is None or holder is None:
+                continue
+            offset = value.value.offset
+            is_held = offset >= partition.last_stable_offset
+            if not is_held and gaps > 0 and offset >= partition.log_start_offset:
+                gaps -= 1
+                is_held = await _has_nothing_for(broker, partition, offset)
+            if is_held:
+                found[metadata.group.group_id, key] = holder
+    return found
+
+
+async def _has_nothing_for(broker: Broker, partition: Partition, offset: int) -> bool:
+    """Return whether a few bytes from `offset` to the last stable offset are markers and aborted records only."""
+    stable = partition.last_stable_offset
+    try:
+        if partition.log.segments.bytes_between(offset, stable, GAP_BYTES + 1) > GAP_BYTES:
+            return False
+        piece = await broker.long_work.drive(read_piece(partition, offset, stable, GAP_BYTES))
+    except (ProtocolError, OSError):  # a Fetch reports it
+        return False
+    return all(batch.header.is_control or batch.fate is Fate.ABORTED for batch in piece.batches)
+
+
+def _open_partition(broker: Broker, key: TopicPartition) -> Partition | None:
+    """Return the partition; None if it is not open, or does not exist."""
+    topic, index = key
+    if not broker.cluster.has_partition(topic, index) or broker.cluster.is_unopened(topic, index):
+        return None
+    return broker.cluster.partition(topic, index)
+
+
+def _group_row(
+    broker: Broker, metadata: GroupMetadata, owners: Owners, held: Held, left: int
+) -> tuple[dict[str, Any], int]:
     """Return the row of a group, and its number of items, which is at most a little more than `left`."""
     group, offsets = metadata.group, metadata.offsets
     members, items = [], 0
@@ -121,7 +173,7 @@ def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: in
         **_protocol(group),
         "members": members,
         "members_left_out": len(group.members) - len(members),
-        "offsets": [_offset(broker, metadata, key, owners) for key in places if key in offsets],
+        "offsets": [_offset(broker, metadata, key, owners, held) for key in places if key in offsets],
         "offsets_left_out": max(0, offsets.at_most - MOST_OFFSETS),
     }
     return row, items + 5 * len(places)
@@ -180,15 +232,14 @@ def _decode_assignment(assignment: bytes) -> list[tuple[str, tuple[int, ...]]]:
     return [(topic, tuple(indexes)) for topic, indexes in partitions.items()]
 
 
-def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners: Owners) -> dict[str, Any]:
+def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners: Owners, held: Held) -> dict[str, Any]:
     topic, index = key
     value = metadata.offsets.get(key)
     committed = None if value is None else value.value.offset
+    partition = _open_partition(broker, key)
     ends: tuple[int, int, int] | None = None
-    if broker.cluster.has_partition(topic, index) and not broker.cluster.is_unopened(topic, index):
-        partition = broker.cluster.partition(topic, index)
-        if partition is not None:
-            ends = partition.log_end_offset, partition.last_stable_offset, partition.high_watermark
+    if partition is not None:
+        ends = partition.log_end_offset, partition.last_stable_offset, partition.high_watermark
     return {
         "topic": topic,
         "partition": index,
@@ -205,4 +256,5 @@ def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners
         "last_stable_offset": None if ends is None else ends[1],
         "lag": None if ends is None or committed is None else max(0, ends[2] - committed),
         "lag_below_lso": None if ends is None or committed is None else max(0, ends[1] - committed),
+        "held_by": holder_row(held.get((metadata.group.group_id, key)), owners),
     }

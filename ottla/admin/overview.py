@@ -21,7 +21,7 @@ BUCKET_SCHEMA: Final = an_object(
     description="One second. left_out is the number of its events that were not kept.",
 )
 _OVER: Final = "The period of the rates and durations: ten seconds while a client reads them."
-_LATENCY: Final = "From a complete request to its reply, waits included; null without such a request."
+_LATENCY: Final = "From request to reply, waits included except those of Fetch for data; null without such a request."
 _LOGS: Final = "Bytes of the segments of open logs, at most ten seconds old."
 _DISK: Final = {
     "bytes": {**NUMBER, "description": _LOGS},

@@ -30,6 +30,7 @@ MODULES: Final = (
     "timeline.js",
     "card.js",
     "partitions.js",
+    "topics.js",
     "groups.js",
     "broker.js",
     "main.js",
@@ -62,7 +63,13 @@ def page_routes() -> Sequence[Route]:
         return AdminResponse(body=contents[name], content_type=_TYPES[name.rpartition(".")[2]], headers=_HEADERS)
 
     return [
-        Route("GET", ENTRY, show, "The page: transactions, partitions, groups and the broker, live", is_public=True),
+        Route(
+            "GET",
+            ENTRY,
+            show,
+            "The page: transactions, partitions, topics, groups and the broker, live",
+            is_public=True,
+        ),
         Route("GET", "/page/{name}", load, "A file of the page", is_public=True),
     ]
 

@@ -51,6 +51,12 @@ SCHEMA: Final = an_object(
     }
 )
 
+HOLDER: Final = {
+    **an_object({"first_offset": NUMBER, "producer_id": NUMBER, "transactional_id": TEXT_OR_NULL}),
+    "type": ["object", "null"],
+    "description": "The open transaction at the last stable offset, which holds read_committed consumers back there.",
+}
+
 Owners = Mapping[int, tuple[str, int]]
 """Producer id -> (transactional id, start of its transaction in ms since 1970)."""
 
@@ -114,6 +120,25 @@ async def owners_of(broker: Broker, producer_ids: set[int]) -> dict[int, tuple[s
                 if state is not None and state.producer_id in producer_ids:
                     owners[state.producer_id] = transactional_id, state.start_ms
     return owners
+
+
+def find_holder(partition: Partition) -> tuple[int, int] | None:
+    """Return (first offset, producer id) of the open transaction that holds the last stable offset back, or None."""
+    first = next(iter(partition.log.producer_state.ongoing_txns.items()), None)
+    return first if first is not None and first[0] <= partition.last_stable_offset < partition.high_watermark else None
+
+
+def holder_row(holder: tuple[int, int] | None, owners: Owners) -> dict[str, Any] | None:
+    """Return the fields of `find_holder`."""
+    if holder is None:
+        return None
+    name = owner_name(holder[1], owners)
+    return {"first_offset": holder[0], "producer_id": holder[1], "transactional_id": name}
+
+
+def owner_name(producer_id: int, owners: Owners) -> str | None:
+    """Return the transactional id of a producer, shortened; None if it is not known."""
+    return shorten(owners[producer_id][0]) if producer_id in owners else None
 
 
 def _partition_row(partition: Partition, owners: Owners, most: int) -> dict[str, Any]:

@@ -69,7 +69,8 @@ class Recent:
     def _histograms(self) -> list[Histogram]:
         metrics = self._metrics
         turns = Histogram(TURN_MS) if metrics.turns is None else metrics.turns
-        return [*(metrics.apis[key].time for key in TIMED.values()), turns, metrics.syncs.time]
+        times = {key: metrics.apis[key].time for key in TIMED.values()} | {ApiKey.FETCH: metrics.fetch_work}
+        return [*times.values(), turns, metrics.syncs.time]
 
     def _sample(self) -> _Sample:
         metrics = self._metrics

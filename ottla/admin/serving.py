@@ -17,6 +17,8 @@ from ottla.admin.partitions import partitions_route
 from ottla.admin.port import AdminPort
 from ottla.admin.routes import Route
 from ottla.admin.settings import AdminSettings
+from ottla.admin.topics.records import records_route
+from ottla.admin.topics.topics import topic_route, topics_route
 from ottla.admin.transactions import transactions_route
 from ottla.admin.why import why_route
 from ottla.broker.api.context import Broker
@@ -54,7 +56,8 @@ class BrokerAdmin:
         data_dir = str(Path(broker.config.log_dirs).absolute())
         about = own_routes(broker, clock, started_ms, data_dir)
         metrics = MetricsPage(broker, clock, started_ms)
-        health, picture = health_routes(self._health), picture_routes(broker, clock)
+        health = health_routes(self._health)
+        picture = picture_routes(broker, clock, has_token=settings.token is not None)
         assert self._port is not None
         self._port.answer([*health, *about, metrics.route, *page_routes(), *picture, *settings.routes(broker)])
 
@@ -69,22 +72,37 @@ class BrokerAdmin:
             self._port.close()
 
 
-def picture_routes(broker: Broker, clock: Clock) -> Sequence[Route]:
-    """Return the routes of the live picture. From now on the broker keeps its events. `clock` is the real one."""
+def picture_routes(broker: Broker, clock: Clock, *, has_token: bool = False) -> Sequence[Route]:
+    """Return the routes of the live picture. From now on the broker keeps its events. `clock` is the real one.
+
+    `has_token`: no client without the token gets an answer.
+    """
     events = broker.watch()
     overview = Overview(broker, events, clock)
     history, refusals = history_routes(broker, events)
     lists = {
         "transactions": transactions_route(broker, events),
         "partitions": partitions_route(broker),
+        "topics": topics_route(broker),
         "groups": groups_route(broker),
         "refusals": refusals,
     }
     return [
         overview.route(),
         *lists.values(),
+        topic_route(broker),
+        records_route(broker, _reason_to_withhold(broker, has_token=has_token)),
         why_route(broker),
         history,
         EventStreams(broker, events, clock, overview).route(),
         export_route(broker, events, overview, lists),
     ]
+
+
+def _reason_to_withhold(broker: Broker, *, has_token: bool) -> str | None:
+    """Return why the port shows no keys, values and headers; None if it shows them."""
+    if not broker.config.admin_show_records:
+        return "admin.show.records is false"
+    if broker.authorizer is not None and not has_token:
+        return "the broker has ACLs and the admin port has no token: set --admin-token-file"
+    return None

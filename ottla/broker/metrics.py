@@ -125,9 +125,11 @@ class Waits:
         self.begun += 1
         return self.now_ms()
 
-    def end(self, began_ms: float) -> None:
-        """Add the time that a request waited."""
-        self.ms += self.now_ms() - began_ms
+    def end(self, began_ms: float) -> float:
+        """Add the time that a request waited, and return it."""
+        waited_ms = self.now_ms() - began_ms
+        self.ms += waited_ms
+        return waited_ms
 
 
 @dataclass(slots=True)
@@ -169,6 +171,8 @@ class Metrics:
         """Milliseconds of each event of the loop, if they are measured."""
         self.apis = _Apis()
         """By API key, of those that were requested."""
+        self.fetch_work = Histogram(REQUEST_MS)
+        """Milliseconds of Fetch requests without the time in which they wait for data."""
         self.connections: Collection[Accepted] = ()
         """The open connections."""
         self.connections_accepted = 0

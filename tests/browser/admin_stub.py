@@ -25,9 +25,12 @@ class StandIn:
         self.answers = {
             "transactions": {"transactions": [], "total": 0, "left_out": 0},
             "partitions": {"partitions": [], "total": 0, "left_out": 0},
+            "topics": {"topics": [], "total": 0, "left_out": 0},
             "groups": {"groups": [], "total": 0, "left_out": 0},
             "refusals": {"refusals": []},
         }
+        self.refusals = {}
+        """(status, error) by path, in place of an answer."""
         self.why = {}
         self.token = None
         self.seq = 0
@@ -112,7 +115,7 @@ class StandIn:
         if path.endswith("/why"):
             topic, partition = path.split("/")[3:5]
             return self.why[unquote(topic), int(partition)]
-        return self.answers[path.removeprefix("/v1/")]
+        return self.answers[unquote(path).removeprefix("/v1/")]
 
     def history(self, from_ms, to_ms):
         events = [event for event in self.events if from_ms <= event["at_ms"] <= to_ms]
@@ -122,6 +125,37 @@ class StandIn:
         data = {"exported_ms": self.now_ms, "overview": self.tell_overview(), "history": self.history(from_ms, to_ms)}
         before, behind = exported_page()
         return before + escape_json(json.dumps(data | self.answers).encode()) + behind
+
+
+def describe_topic(name, **more):
+    sums = {"offsets": 1000, "bytes": 4096, "held": 1, "offline": 0, "unopened": 0, "replication_factor": 1}
+    return {"topic": name, "internal": name.startswith("__"), "partition_count": 2, **sums, **more}
+
+
+def describe_partition(index):
+    offsets = {"log_start_offset": 0, "last_stable_offset": 2, "high_watermark": 5, "log_end_offset": 5}
+    return {"partition": index, "leader": 1, **offsets, "bytes": 4096, "offline": None}
+
+
+def describe_record(offset, fate, text="text", **more):
+    content = {"size": len(text.encode()), "text": text}
+    record = {"offset": offset, "timestamp_ms": NOW_MS, "fate": fate, "waiting_for": None, "producer_id": 9}
+    more = {"producer_epoch": 0, "transactional_id": text, "headers_left_out": 0, "cut": False, **more}
+    return record | {"key": content, "value": content, "headers": [[text, content]]} | more
+
+
+def answer_topics(broker, name, *records, **more):
+    """Let the broker have a topic of this name with these records in partition 0."""
+    topics = [describe_topic(name), describe_topic("__consumer_offsets")]
+    broker.answers["topics"] = {"topics": topics, "total": 2, "left_out": 0}
+    about = {**describe_topic(name), "topic_id": "id", "configs": [{"name": "cleanup.policy", "value": "compact"}]}
+    partitions = [describe_partition(0), describe_partition(1)]
+    broker.answers[f"topics/{name}"] = about | {"partitions": partitions}
+    holder = {"first_offset": 2, "producer_id": 9, "transactional_id": name}
+    broker.answers[f"topics/{name}/0/records"] = {
+        "records": list(records), "first": 10, "next": 15, "left_out": [], "note": None, "withheld": None,
+        "held_by": holder, "log_start_offset": 0, "last_stable_offset": 2, "high_watermark": 99, **more,
+    }  # fmt: skip
 
 
 def handler_of(broker):
@@ -144,6 +178,8 @@ def handler_of(broker):
                 self.stream(int(query["since"]))
             elif url.path == "/v1/export":
                 self.reply(200, "text/html", broker.export(int(query["from_ms"]), int(query["to_ms"])))
+            elif (refusal := broker.refusals.get(url.path.removeprefix("/v1/"))) is not None:
+                self.reply(refusal[0], "application/json", json.dumps({"error": refusal[1]}).encode())
             else:
                 self.reply(200, "application/json", json.dumps(broker.answer(url.path, query)).encode())
 

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tests.browser.admin_stub import NOW_MS, StandIn, standing_in
+from tests.browser.admin_stub import NOW_MS, StandIn, answer_topics, describe_record, standing_in
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>\u202e&amp;"
+CONTENTS = ("key", "value", "headers", "headers_left_out", "cut")
 LANES = "[...document.querySelectorAll('.lane')]"
 BARS = "[...document.querySelectorAll('.bar')]"
 MOMENT = "document.querySelector('#moment').textContent"
@@ -246,6 +247,90 @@ def test_a_group_shows_members_and_what_is_pending_in_which_transaction(broker, 
     told = text_of(tab, ".group")
     for part in ("readers", "Stable", "reader-1", "ledger [0, 1]", "930 in payroll", "900", "100", "40"):
         assert part in told
+    broker.answers["groups"]["groups"][0]["offsets"][0]["held_by"] = {
+        "first_offset": 940,
+        "transactional_id": "payroll",
+    }
+    tab.until("document.querySelector('.badge.held')?.innerText === 'held back by an open transaction'")
+    assert "940 in payroll" in text_of(tab, ".group tbody")
+
+
+def test_a_topic_shows_its_records_with_their_fates_by_keys_alone(broker, page):
+    waiting = describe_record(3, "aborted", waiting_for=2)
+    records = [describe_record(1, "committed"), describe_record(2, "open"), waiting, describe_record(4, "none")]
+    answer_topics(broker, "orders", *records)
+    tab = page("tab=topics")
+    tab.until("document.querySelectorAll('#topics tbody tr').length === 1")
+    tab.value("document.querySelector('#topics .link').focus()")
+    tab.press("Enter")
+    tab.until("document.querySelectorAll('.records details').length === 4")
+    fates = tab.value(
+        "[...document.querySelectorAll('.records .word')].map(word => word.className + ':' + word.innerText)"
+    )
+    assert fates == [
+        "word none:none",
+        "word aborted:aborted waits for orders",
+        "word open:open",
+        "word committed:committed",
+    ]
+    tab.until("document.querySelector('.about')?.innerText.includes('cleanup.policy=compact')")
+    tab.press("[")
+    tab.until("performance.getEntriesByType('resource').some(entry => entry.name.includes('before=10'))")
+    tab.press("]")
+    tab.until("performance.getEntriesByType('resource').some(entry => entry.name.includes('offset=15'))")
+    assert tab.value("location.hash").endswith("tab=topics&topic=orders&partition=0&records=offset%3D15")
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ("text", '{"n":12345678901234567890,"a":[{}]}'),
+        ("JSON", '{\n  "n": 12345678901234567890,\n  "a": [\n    {}\n  ]\n}'),
+        ("hex", "00000  7b 22 6e 22 3a 31 32"),
+    ],
+)
+def test_a_value_is_written_as_text_json_or_hex(broker, page, shape, expected):
+    answer_topics(broker, "orders", describe_record(1, "none", '{"n":12345678901234567890,"a":[{}]}', headers=[]))
+    tab = page("tab=topics&topic=orders&partition=0&records=offset%3D1")
+    tab.until("document.querySelectorAll('.records details').length === 1")
+    tab.value(f"[...document.querySelectorAll('.shapes button')].find(one => one.textContent === '{shape}').click()")
+    value = "document.querySelectorAll('.records pre')[1].textContent"
+    tab.until(f"{value}.startsWith({json.dumps(expected)})")
+
+
+def test_a_cut_binary_value_shows_its_size_and_missing_offsets_have_a_reason(broker, page):
+    binary = {"size": 10_000_000, "base64": "//4A"}
+    left_out = [{"first_offset": 2, "last_offset": 9, "reason": "the CRC of the batch is wrong"}]
+    answer_topics(broker, "orders", describe_record(1, "none", value=binary), left_out=left_out, note="It was deleted")
+    tab = page("tab=topics&topic=orders&partition=0&records=offset%3D1")
+    tab.until("document.querySelectorAll('.records details').length === 1")
+    told = tab.value("document.querySelector('#topics').textContent")
+    for part in ("3 of 10,000,000 bytes", "Not shown: 2 to 9: the CRC of the batch is wrong", "It was deleted"):
+        assert part in told
+
+
+def test_withheld_contents_and_a_deleted_topic_are_explained(broker, page):
+    bare = {name: value for name, value in describe_record(1, "committed").items() if name not in CONTENTS}
+    answer_topics(broker, "orders", bare, withheld="admin.show.records is false")
+    tab = page("tab=topics&topic=orders&partition=0&records=offset%3D1")
+    tab.until("document.querySelectorAll('.records details').length === 1")
+    assert "are not shown: admin.show.records is false" in text_of(tab, "#topics")
+    broker.refusals["topics/orders/0/records"] = 404, "There is no such topic, or it was deleted"
+    tab.press("[")
+    tab.until("document.querySelector('#topics .error')?.innerText.startsWith('There is no such topic')")
+    tab.forgives = ("Failed to load resource",)
+
+
+def test_internal_topics_are_shown_only_with_a_switch(broker, page):
+    answer_topics(broker, "orders")
+    partitions = [held_partition(), held_partition("__consumer_offsets")]
+    broker.answers["partitions"] = {"partitions": partitions, "total": 2, "left_out": 0}
+    tab = page("tab=partitions")
+    tab.until("document.querySelectorAll('.partition').length === 1")
+    tab.point("#internal", click=True)
+    tab.until("document.querySelectorAll('.partition').length === 2")
+    tab.press("3")
+    tab.until("document.querySelectorAll('#topics tbody tr').length === 2")
 
 
 def test_the_broker_shows_rates_open_transactions_and_what_it_refused(broker, page):
@@ -264,7 +349,7 @@ def test_the_broker_shows_rates_open_transactions_and_what_it_refused(broker, pa
     assert "payroll" in text_of(tab, ".producers")
 
 
-@pytest.mark.parametrize("seen", ["transactions", "partitions", "groups", "broker"])
+@pytest.mark.parametrize("seen", ["transactions", "partitions", "topics", "groups", "broker"])
 def test_names_with_markup_are_displayed_as_text(broker, page, seen):
     broker.transaction(HOSTILE, NOW_MS - 30_000)
     broker.event("fenced", HOSTILE, NOW_MS - 2000, error=HOSTILE)
@@ -275,12 +360,16 @@ def test_names_with_markup_are_displayed_as_text(broker, page, seen):
         "groups": {"groups": [describe_group(HOSTILE)], "total": 1, "left_out": 0},
         "refusals": {"refusals": [refusal(HOSTILE)]},
     }
+    answer_topics(broker, HOSTILE, describe_record(1, "open", HOSTILE, waiting_for=1), note=HOSTILE)
     broker.why[HOSTILE, 0] = {"text": HOSTILE, "commands": [HOSTILE]}
     tab = page(f"tab={seen}")
     tab.until(f"document.querySelector('main').textContent.includes({json.dumps(HOSTILE)})")
     if seen == "partitions":
         tab.point(".partition .row", click=True)
         tab.until(f"document.querySelector('.why code')?.textContent === {json.dumps(HOSTILE)}")
+    if seen == "topics":
+        tab.point("#topics .link", click=True)
+        tab.until(f"document.querySelector('.records pre')?.textContent === {json.dumps(HOSTILE)}")
     if seen == "transactions":
         tab.point(".bar", click=True)
         tab.until(f"document.querySelector('#card strong')?.textContent === {json.dumps(HOSTILE)}")
@@ -337,17 +426,23 @@ def test_colours_are_those_of_the_system_unless_others_are_chosen(page, tab):
     tab.point("#theme", click=True)
 
 
-@pytest.mark.parametrize("seen", ["transactions", "partitions", "groups", "broker"])
+@pytest.mark.parametrize("seen", ["transactions", "partitions", "topics", "groups", "broker"])
 def test_a_phone_needs_no_scrolling_sideways(broker, page, tab, seen):
     long = "a-very-long-name-of-a-service." * 8
     broker.transaction(long, NOW_MS - 30_000)
     broker.answers["partitions"] = {"partitions": [held_partition(long)], "total": 1, "left_out": 0}
     broker.answers["groups"] = {"groups": [describe_group(long)], "total": 1, "left_out": 0}
     broker.answers["refusals"] = {"refusals": [refusal(long)]}
+    answer_topics(broker, long, describe_record(1, "aborted", long * 9, waiting_for=2), note=long)
     tab.resize(400, 800, is_phone=True)
     page(f"tab={seen}")
     tab.until(f"document.querySelector('main').textContent.includes({json.dumps(long)})")
     assert tab.value("document.documentElement.scrollWidth") <= 400
+    if seen == "topics":
+        tab.point("#topics .link", click=True)
+        tab.until("document.querySelectorAll('.records details').length === 1")
+        tab.value("document.querySelector('.records details').open = true")
+        assert tab.value("document.documentElement.scrollWidth") <= 400
 
 
 def test_an_exported_file_shows_the_same_without_a_broker(broker, page, tab, tmp_path):

@@ -62,6 +62,22 @@ def test_a_held_partition_is_explained_by_its_open_transaction(page, kafka_txn_p
     tab.until("document.querySelectorAll('.partition.held').length === 0")
 
 
+def test_records_have_the_fates_of_their_transactions(page, kafka_txn_producer, kafka_topic):
+    for end in ("commit_transaction", "abort_transaction", "flush"):
+        producer = kafka_txn_producer(end)
+        producer.begin_transaction()
+        producer.send(kafka_topic, key=end.encode(), value=b'{"paid": 1}').get()
+        getattr(producer, end)()
+    tab = page(f"tab=topics&topic={kafka_topic}")
+    tab.until("document.querySelectorAll('.records details').length === 3")
+    fates = "[...document.querySelectorAll('.records .word')].map(word => word.textContent).join(' ')"
+    assert tab.value(fates) == "open aborted committed"
+    tab.value("document.querySelector('input[name=key]').focus()")
+    tab.ask("Input.insertText", text="abort")
+    tab.press("Enter")
+    tab.until(f"{fates} === 'aborted'")
+
+
 def test_an_exported_file_draws_the_same_lanes_as_the_page(
     page, ottla_broker, kafka_txn_producer, kafka_topic, tmp_path
 ):

@@ -132,4 +132,9 @@ export function has(name, filter) {
   return filter === "" || (name ?? "").toLowerCase().includes(filter.toLowerCase());
 }
 
+// Topics of the broker itself, which lists leave out at first.
+export function isInternal(topic) {
+  return topic === "__consumer_offsets" || topic === "__transaction_state";
+}
+
 export const natural = new Intl.Collator("en", { numeric: true }).compare;

@@ -15,9 +15,11 @@ export function drawGroups(place, answer, filter) {
 function group(told) {
   const lag = told.offsets.reduce((sum, row) => sum + (row.lag ?? 0), 0);
   const pending = told.offsets.reduce((sum, row) => sum + row.pending.length, 0);
+  const held = told.offsets.some((row) => row.held_by);
   const details = html("article", { class: "group", "data-name": told.group_id },
     html("header", {}, html("h2", {}, told.group_id),
-      html("span", { class: `badge ${told.state.toLowerCase()}` }, told.state),
+      html("span", { class: `badge ${held ? "held" : told.state.toLowerCase()}`, title: told.state },
+        held ? "held back by an open transaction" : told.state),
       html("span", { class: "quiet" },
         `${plural(told.members.length + (told.members_left_out ?? 0), "member")}, ${epochs(told)}lag ${count(lag)}`),
         pending > 0 && html("span", { class: "word open" }, `${count(pending)} pending`)));
@@ -49,10 +51,11 @@ function members(all, leftOut) {
 
 function offsetsOf(rows, leftOut) {
   const more = Math.max(0, rows.length - MOST_OFFSETS) + leftOut;
-  const heads = ["<partition", "committed", "pending", "last stable", "end", "lag", "below last stable"];
+  const heads = ["<partition", "committed", "pending", "last stable", "end", "lag", "below last stable", "<held by"];
   return html("div", {}, table(heads, rows.slice(0, MOST_OFFSETS).map((row) => [
     `${row.topic}-${row.partition}`, count(row.committed),
     html("span", { class: "pending" }, row.pending.map(pendingIn).join("\n")),
     count(row.last_stable_offset), count(row.log_end_offset), count(row.lag), count(row.lag_below_lso),
+    row.held_by && html("span", { class: "pending" }, pendingIn({ ...row.held_by, offset: row.held_by.first_offset })),
   ])), more > 0 && html("p", { class: "note" }, `and ${plural(more, "more partition")}`));
 }

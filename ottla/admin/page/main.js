@@ -2,21 +2,22 @@
 
 import { drawBroker, drawFigures } from "./broker.js";
 import { Card } from "./card.js";
-import { byId, clock, count, duration, html, plural } from "./dom.js";
+import { byId, clock, count, duration, html, isInternal, plural } from "./dom.js";
 import { drawGroups } from "./groups.js";
 import { KEEP_MS, Model } from "./model.js";
 import { drawPartitions } from "./partitions.js";
 import { Scrubber } from "./scrubber.js";
 import { EmbeddedSource, keepToken, LiveSource, saveFile } from "./source.js";
 import { FEWEST, Timeline } from "./timeline.js";
+import { Topics } from "./topics.js";
 
-const TABS = { transactions: null, partitions: "partitions", groups: "groups", broker: "refusals" };
+const TABS = { transactions: null, partitions: "partitions", topics: "topics", groups: "groups", broker: "refusals" };
 const SPANS = { "15 s": 15000, "1 min": 60000, "5 min": 300000, "10 min": KEEP_MS };
 const DRAW_EVERY_MS = 250;
 const DRAW_EVERY_CALMLY_MS = 1000;
 
 const model = new Model();
-const view = { tab: "transactions", at: null, span: 60000, filter: "" };
+const view = { tab: "transactions", at: null, span: 60000, filter: "", internal: false };
 const tables = {};
 const cut = {};
 const asked = new Map();
@@ -38,6 +39,7 @@ const sink = {
   now,
   lastSeq: () => model.lastSeq,
   query: (name) => (name === "refusals" ? ""
+    : name === "topics" ? topics.query(cut.topics ? view.filter : "", view.internal)
     : `?limit=200${cut[name] && view.filter ? `&prefix=${encodeURIComponent(view.filter)}` : ""}`),
   history(history, restartedMs) {
     if (restartedMs !== null) model.restarted(restartedMs);
@@ -61,6 +63,7 @@ const sink = {
   table(name, answer) {
     if (answer.left_out > 0) cut[name] = true;
     tables[name] = answer;
+    if (name === "topics") topics.take(answer);
     draw();
   },
   connected() {
@@ -81,7 +84,10 @@ const sink = {
     byId("token-told").textContent = hadOne ? "This is not the token of the port." : "This port has a token.";
     byId("token").focus();
   },
-  failed: (reason) => { byId("left-out").textContent = reason; },
+  failed(reason) {
+    byId("left-out").textContent = reason;
+    if (view.tab === "topics") topics.fail(reason);
+  },
   exported(at) {
     exported = at;
     const { from_ms: from, to_ms: to } = embedded.history;
@@ -99,6 +105,7 @@ function connection(state, text) {
 
 const embedded = byId("data") === null ? null : JSON.parse(byId("data").textContent);
 const source = embedded === null ? new LiveSource(sink) : new EmbeddedSource(sink, embedded);
+const topics = new Topics(byId("topics"), embedded === null ? (path) => source.ask(path) : null, move);
 const card = new Card(byId("card"), now, setFilter);
 const scrubber = new Scrubber(byId("scrubber"), pauseAt, (step) => pauseAt(end() + step));
 const timeline = new Timeline(byId("lanes"), (what, near) => card.show(what, near),
@@ -118,12 +125,30 @@ function drawNow() {
   if (view.tab === "transactions") drawTransactions();
   else if (view.tab === "broker") drawBroker(byId("broker"),
     { series: model.series, refusals: tables.refusals, open, filter: view.filter, now: now() });
+  else if (view.tab === "topics") topics.draw(view.filter, view.internal);
   else if (tables[view.tab] === undefined) byId(view.tab).replaceChildren(html("p", { class: "note" },
     embedded === null ? "asking …" : "This file does not have them."));
-  else if (view.tab === "partitions") drawPartitions(byId("partitions"), tables.partitions, view.filter, now(), asked,
-    toggleWhy);
-  else drawGroups(byId("groups"), tables.groups, view.filter);
+  else if (view.tab === "partitions") drawPartitions(byId("partitions"),
+    { ...tables.partitions, partitions: visible(tables.partitions.partitions) }, view.filter, now(), asked, toggleWhy);
+  else drawGroups(byId("groups"), { ...tables.groups, groups: tables.groups.groups.map((group) =>
+    ({ ...group, offsets: visible(group.offsets) })) }, view.filter);
   card.refresh();
+}
+
+function visible(rows) {
+  return view.internal ? rows : rows.filter((row) => !isInternal(row.topic));
+}
+
+// Another part of the topics is wanted.
+function move() {
+  source.want(TABS[view.tab]);
+  write();
+}
+
+function setInternal(isShown) {
+  view.internal = isShown;
+  byId("internal").setAttribute("aria-pressed", String(isShown));
+  move();
 }
 
 function drawTransactions() {
@@ -210,6 +235,8 @@ function write() {
   if (view.at !== null) told.set("at", String(view.at = Math.round(view.at))); // it leads back to the same moment
   if (view.span !== 60000) told.set("span", String(view.span));
   if (view.filter !== "") told.set("filter", view.filter);
+  if (view.internal) told.set("internal", "true");
+  for (const [name, value] of Object.entries(view.tab === "topics" ? topics.address() : {})) told.set(name, value);
   history.replaceState(null, "", `#${told}`);
   draw();
 }
@@ -222,6 +249,8 @@ function read() {
   else if (embedded === null) view.at = null;
   view.filter = byId("filter").value = told.get("filter") ?? "";
   if (span >= 1000 && span <= KEEP_MS) setSpan(span);
+  topics.read(told);
+  setInternal(told.get("internal") === "true");
   setTab(Object.hasOwn(TABS, told.get("tab") ?? "") ? told.get("tab") : "transactions");
 }
 
@@ -240,8 +269,8 @@ function setTheme(name = null) {
 
 const KEYS = {
   " ": togglePause,
-  "[": () => pauseAt(end() - view.span / 4),
-  "]": () => pauseAt(end() + view.span / 4),
+  "[": () => (view.tab === "topics" ? topics.older() : pauseAt(end() - view.span / 4)),
+  "]": () => (view.tab === "topics" ? topics.newer() : pauseAt(end() + view.span / 4)),
   "/": () => byId("filter").focus(),
   Escape: () => card.dismiss(),
 };
@@ -251,6 +280,7 @@ function listen() {
   byId("pause").addEventListener("click", togglePause);
   byId("filter").addEventListener("input", (event) => setFilter(event.target.value));
   byId("filter").addEventListener("keydown", (event) => event.key === "Escape" && event.target.blur());
+  byId("internal").addEventListener("click", () => setInternal(!view.internal));
   byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme)
     + 1) % 3]));
   byId("token-form").addEventListener("submit", (event) => {

@@ -133,6 +133,10 @@ export class LiveSource {
     }
   }
 
+  ask(path) {
+    return ask(path);
+  }
+
   why(topic, partition) {
     return ask(`v1/partitions/${encodeURIComponent(topic)}/${partition}/why`);
   }

@@ -69,7 +69,8 @@ MOST_HELD_BYTES: Final = 128 * 1024
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer at once if there is enough data or an error, else wait for data or the time limit."""
-    version, body = request.api_version, request.body
+    version, body, metrics = request.api_version, request.body, broker.metrics
+    began_ms = metrics.now_ms() if metrics.measured else 0.0
     session: FetchSession | None = None
     epoch = FINAL_EPOCH
     if version >= FIRST_VERSION_WITH_SESSIONS and (body.session_id or body.session_epoch != FINAL_EPOCH):
@@ -92,7 +93,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if request.reservation is not None:
             body = None  # the parked fetch reserves its own memory in `_wait_for_data`
             request.forget_body()
-        await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
+        began_ms += await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
     if session is not None and session.id and session.epoch != epoch:  # a duplicate came meanwhile
         error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         return await _encode(broker, request, (), error=error, session_id=session.id)
@@ -107,7 +108,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     session_id = NO_SESSION
     if session is not None:
         session_id = session.id or broker.fetch_sessions.add(session, broker.clock.monotonic_ms())
-    return await _encode(broker, request, topics, errors, session_id=session_id)
+    reply = await _encode(broker, request, topics, errors, session_id=session_id)
+    if metrics.measured:
+        metrics.fetch_work.observe(metrics.now_ms() - began_ms)
+    return reply
 
 
 async def _encode(
@@ -162,8 +166,8 @@ async def _has_enough(
 
 async def _wait_for_data(
     broker: Broker, status: FetchStatus, isolation: FetchIsolation, min_bytes: int, max_wait_ms: int
-) -> None:
-    """Wait for enough data, the time limit, or an error.
+) -> float:
+    """Wait for enough data, the time limit, or an error. Return the time in milliseconds if it is measured, else 0.
 
     A check of many partitions yields in between, and must not miss data that arrives at a partition in that time. So
     they are checked while the fetch is parked on them already. Few partitions are checked after the fetch is woken.
@@ -184,7 +188,7 @@ async def _wait_for_data(
         if not many and await _has_enough(broker, status, isolation, min_bytes):
             break
         left_ms = deadline - broker.clock.monotonic_ms()
-    waits.end(began_ms)
+    return waits.end(began_ms)
 
 
 def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:

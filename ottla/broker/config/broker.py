@@ -53,6 +53,10 @@ class Config(ServerConfig):
         False, "Whether the versions of APIs are served that Kafka has not released: InitProducerId 6."
     )
 
+    admin_show_records: bool = boolean(
+        True, "Ottla's own: whether the admin port shows keys, values and headers of records."
+    )
+
     # Topics and logs.
     auto_create_topics_enable: bool = boolean(True, "Whether a Metadata request creates the topics that it names.")
     default_replication_factor: int = int32(

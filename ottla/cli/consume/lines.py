@@ -3,8 +3,8 @@
 import json
 from typing import Final
 
-from ottla.cli.consume.fates import Fate
 from ottla.cli.consume.reader import FatedRecord
+from ottla.fates import Fate
 from ottla.printable import printable, text_or_base64
 from ottla.protocol.times import at_time
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from ottla.cli.consume.fates import AbortedTransactions, Answer, Fate, MarkersAhead
+from ottla.fates import AbortedTransactions, Answer, Fate, MarkersAhead
 from ottla.protocol.batch_header import BatchHeader, crc_is_valid, is_legacy, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import Record, iter_records

@@ -18,7 +18,7 @@ from ottla.admin.page_files import MODULES, escape_json, exported_page, page_rou
 
 FOLDER = page_files.files("ottla.admin") / "page"
 TOKEN = "a-token-of-some-length"
-MODULE_LINES = 1510
+MODULE_LINES = 1845
 LINE = 120
 
 

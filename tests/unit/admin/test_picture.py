@@ -378,7 +378,7 @@ def test_an_export_is_one_page_with_all_that_is_seen_and_no_name_ends_its_script
     data, _, behind = advance.partition("</script>")
     exported = json.loads(data)
     assert set(exported) == {
-        *("exported_ms", "overview", "history", "transactions", "partitions", "groups", "refusals")
+        *("exported_ms", "overview", "history", "transactions", "partitions", "topics", "groups", "refusals")
     }
     assert exported["transactions"]["transactions"][0]["transactional_id"] == hostile
     assert [event["kind"] for event in exported["history"]["events"]] == ["begun", "partition"]

@@ -148,6 +148,25 @@ class LogSegments:
             raise BadBatch(position, f"batch cut short: {at + len(part)} bytes")
         return part
 
+    def offset_back(self, offset: int, size_bytes: int) -> int:
+        """Return the base offset of a batch in the segment of the batch before `offset`, at least one batch back.
+
+        From there to `offset`, where a batch begins, are at most `size_bytes`, or one larger batch.
+        """
+        at = max(0, bisect_left(self._bases, offset) - 1)
+        while at and not self._position_in(self._segments[at], offset):
+            at -= 1
+        segment = self._segments[at]
+        end = self._position_in(segment, offset)
+        cut = end - size_bytes
+        if cut <= 0:
+            return segment.base_offset
+        position, base_offset = segment.boundary(0, cut)
+        after = position + batch_size(segment.file, position)
+        if position == cut or after >= end:
+            return base_offset
+        return segment.boundary(position, after)[1]
+
     def bytes_between(self, offset: int, upper: int, enough: int) -> int:
         """Return the bytes that a read from `offset` to `upper` finds; at least `enough` in a sealed segment."""
         segment, position = self._locate(offset)

@@ -1,14 +1,15 @@
-"""Every option is read in the code of the broker: users would rely on an option that has no effect."""
+"""Every option is read in the code of the broker or its admin port: users would rely on one without an effect."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
+import ottla.admin
 import ottla.broker
 from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS
 
-BROKER = Path(ottla.broker.__file__).parent
+FOLDERS = [Path(package.__file__).parent for package in (ottla.broker, ottla.admin)]
 INHERITED = {option.broker for option in TOPIC_OPTIONS if option.acted_on}
 CHECKED = {"process.roles"}
 """Options that only a check reads: one value has an effect, and others are refused."""
@@ -16,8 +17,8 @@ CHECKED = {"process.roles"}
 
 @pytest.fixture(scope="module")
 def read():
-    """Return the names of all attributes in the code of the broker."""
-    trees = (ast.parse(path.read_text()) for path in BROKER.rglob("*.py"))
+    """Return the names of all attributes in the code of the broker and the admin port."""
+    trees = (ast.parse(path.read_text()) for folder in FOLDERS for path in folder.rglob("*.py"))
     return {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 

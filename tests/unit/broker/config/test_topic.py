@@ -25,6 +25,7 @@ OURS = {
     "log.dir.failure.exit",
     "group.member.max.metadata.bytes",
     "group.member.max.protocols",
+    "admin.show.records",
     "max.decompressed.message.bytes",
     "max.request.body.bytes",
     "max.open.log.files",

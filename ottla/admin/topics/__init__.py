@@ -1,0 +1,1 @@
+"""Topics on the admin port: their partitions and settings, and pieces of their records with fates."""
