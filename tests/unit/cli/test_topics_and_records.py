@@ -129,7 +129,7 @@ def test_a_range_of_offsets(run, ledger, words, found):
 
 
 def test_a_transaction_of_more_markers_than_are_kept_is_open_as_its_leader_knows(run, ledger, monkeypatch):
-    monkeypatch.setattr("ottla.cli.consume.fates.MarkersAhead.__init__.__defaults__", (1,), raising=True)
+    monkeypatch.setattr("ottla.fates.MarkersAhead.__init__.__defaults__", (1,), raising=True)
     assert fates(consume(run, ledger, "--partition", 0)) == FATES
 
 

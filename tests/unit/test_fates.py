@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.consume.fates import AbortedTransactions, Answer, Fate, MarkersAhead
+from ottla.fates import AbortedTransactions, Answer, Fate, MarkersAhead
 from ottla.protocol.batch import build_batch, build_marker
 from ottla.protocol.batch_header import assign_offsets, iter_batches
 
