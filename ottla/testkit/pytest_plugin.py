@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.testkit.kit.faults import Faults, PlannedFault
     from ottla.testkit.kit.ledger import LedgerEntry
     from ottla.testkit.kit.pool import BrokerPool
+    from ottla.testkit.kit.process import NeedsOwnBroker
     from ottla.testkit.kit.proxied import ProxiedBroker
     from ottla.testkit.kit.remote import RemoteBroker
 
@@ -106,12 +107,14 @@ def _skipping(item: pytest.Item) -> Iterator[None]:
         if not isinstance(error, NeedsOwnBroker):
             raise
         item._ottla_skipped = True  # type: ignore[attr-defined]
-        pytest.skip(_skip_reason(broker, str(error)))
+        pytest.skip(_skip_reason(error))
 
 
-def _skip_reason(broker: "Broker", reason: str) -> str:
-    other = "" if broker.is_steered else ", or name the admin port of an Ottla with --ottla-admin"
-    return f"{reason}: run this test without --ottla-bootstrap{other}"
+def _skip_reason(error: "NeedsOwnBroker") -> str:
+    from ottla.testkit.kit.process import NeedsAdminPort
+
+    other = ", or name the admin port of an Ottla with --ottla-admin" if isinstance(error, NeedsAdminPort) else ""
+    return f"{error}: run this test without --ottla-bootstrap{other}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -237,16 +240,16 @@ def _broker_of(request: pytest.FixtureRequest) -> "Broker":
 
 def _with_settings(broker: "Broker", marker: pytest.Mark | None) -> "Broker":
     """Return the broker of --ottla-bootstrap with the settings of a mark, or skip the test."""
-    from ottla.testkit.kit.process import NeedsOwnBroker
+    from ottla.testkit.kit.process import NeedsAdminPort, NeedsOwnBroker
     from ottla.testkit.kit.remote import RemoteBroker
 
     if marker is not None:
         try:
             if not isinstance(broker, RemoteBroker):
-                raise NeedsOwnBroker("the broker of --ottla-bootstrap has its own settings")
+                raise NeedsAdminPort("the broker of --ottla-bootstrap has its own settings")
             broker.apply(**marker.kwargs)
         except NeedsOwnBroker as error:
-            pytest.skip(_skip_reason(broker, str(error)))
+            pytest.skip(_skip_reason(error))
     return broker
 
 
@@ -293,8 +296,10 @@ def ottla_ledger(ottla_broker: "Broker") -> "Callable[[], list[LedgerEntry]]":
 
 
 def _require_control(broker: "Broker") -> None:
+    from ottla.testkit.kit.process import NeedsAdminPort
+
     if not broker.is_steered:
-        pytest.skip(_skip_reason(broker, "the test controls the broker"))
+        pytest.skip(_skip_reason(NeedsAdminPort("the test controls the broker")))
 
 
 @pytest.fixture

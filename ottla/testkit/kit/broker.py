@@ -22,7 +22,7 @@ from ottla.testkit.kit.faults import Faults, PlannedFault
 from ottla.testkit.kit.groups import Group
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.leftovers import GROUP, HANGING, TOPIC, TRANSACTIONAL_ID, Leftovers
-from ottla.testkit.kit.process import BrokerProcess, NeedsOwnBroker
+from ottla.testkit.kit.process import BrokerProcess, NeedsAdminPort, NeedsOwnBroker
 from ottla.testkit.kit.report_lines import differences, hanging_line, transaction_line
 from ottla.testkit.kit.several import SeveralBrokers
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
@@ -81,12 +81,12 @@ class Broker(SeveralBrokers):
         return self._own().data_dir
 
     def admin(self) -> Admin:
-        """Return a client of the admin port. NeedsOwnBroker if its address is not known."""
+        """Return a client of the admin port. NeedsAdminPort if its address is not known."""
         if self.process is not None:
             self.process.await_restart(exit_s=0)  # the next start has another port
             return Admin(self.process.admin_url)
         if self._admin is None:
-            raise NeedsOwnBroker(f"{self.bootstrap} has no known admin port")
+            raise NeedsAdminPort(f"{self.bootstrap} has no known admin port")
         return self._admin
 
     def restart(self) -> None:

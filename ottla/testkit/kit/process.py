@@ -43,6 +43,10 @@ class NeedsOwnBroker(RuntimeError):
     """The test needs a broker that the test kit starts; the message is the reason."""
 
 
+class NeedsAdminPort(NeedsOwnBroker):
+    """The test also runs on an Ottla whose admin port the test kit knows."""
+
+
 class _PlannedRestart:
     """The restart of a broker after its process ends by itself."""
 

@@ -31,7 +31,7 @@ class RemoteBroker(Broker):
 
     def __init__(self, bootstrap: str, admin: Admin) -> None:
         super().__init__(bootstrap, admin=admin)
-        self._settings = RemoteSettings(self.wire)
+        self.settings = RemoteSettings(self.wire)
         self._broker_count = 1
 
     @property
@@ -65,13 +65,13 @@ class RemoteBroker(Broker):
                 f"{self.bootstrap} has --brokers {self.broker_count}, and the test needs --brokers {brokers}"
             )
         settings = {name: setting_text(value) for name, value in (properties or {}).items()}
-        self._settings.apply(settings, transaction_version)
+        self.settings.apply(settings, transaction_version)
 
     def end(self) -> list[PlannedFault]:
         try:
             return super().end()
         finally:
-            self._settings.restore()
+            self.settings.restore()
 
     def is_reached_by(self, bootstrap: str) -> bool:
         """Return whether a request to this address arrives at this broker, as its journal shows."""

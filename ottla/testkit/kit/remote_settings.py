@@ -18,7 +18,7 @@ _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
-class _Config(NamedTuple):
+class Config(NamedTuple):
     """A config as DescribeConfigs shows it."""
 
     value: str | None
@@ -43,7 +43,7 @@ class RemoteSettings:
 
         NeedsOwnBroker, before any change, if an option has another value and cannot change while the broker runs.
         """
-        configs = self._describe(list(properties))
+        configs = self.describe(list(properties))
         changed = {name: value for name, value in properties.items() if _differs(configs.get(name), value)}
         if fixed := [name for name in changed if name in configs and not _can_change(configs[name])]:
             raise NeedsOwnBroker(
@@ -68,7 +68,7 @@ class RemoteSettings:
             if version is not None:
                 self._update_version(version, transaction_version(self._wire))
 
-    def _set_configs(self, changed: Mapping[str, str], configs: Mapping[str, _Config]) -> None:
+    def _set_configs(self, changed: Mapping[str, str], configs: Mapping[str, Config]) -> None:
         former = ((name, configs.get(name)) for name in changed)
         self._alter(changed)
         self._former_configs = {
@@ -87,7 +87,7 @@ class RemoteSettings:
         reply = self._wire.ask(K.UPDATE_FEATURES, 1, timeout_ms=60_000, feature_updates=[update], validate_only=False)
         check(reply.error_code, f"set {TRANSACTION_VERSION} to {version}", reply.error_message)
 
-    def _describe(self, names: list[str]) -> dict[str, _Config]:
+    def describe(self, names: list[str]) -> dict[str, Config]:
         """Return these options of the broker, without unknown ones."""
         if not names:
             return {}
@@ -98,7 +98,7 @@ class RemoteSettings:
         (reply,) = self._wire.ask(K.DESCRIBE_CONFIGS, 1, address, **fields).results
         check(reply.error_code, "describe the settings of the broker", reply.error_message)
         return {
-            row.name: _Config(row.value, row.read_only, row.config_source == _OF_ALL_BROKERS) for row in reply.configs
+            row.name: Config(row.value, row.read_only, row.config_source == _OF_ALL_BROKERS) for row in reply.configs
         }
 
     def _alter(self, values: Mapping[str, str | None]) -> None:
@@ -114,10 +114,10 @@ class RemoteSettings:
         check(reply.error_code, f"set {', '.join(values)}", reply.error_message)
 
 
-def _differs(config: _Config | None, value: str) -> bool:
+def _differs(config: Config | None, value: str) -> bool:
     return config is None or config.value != value
 
 
-def _can_change(config: _Config) -> bool:
+def _can_change(config: Config) -> bool:
     """Return whether a test can change an option and put it back. The value of a secret is not known."""
     return not config.is_read_only and not (config.is_of_all_brokers and config.value is None)
