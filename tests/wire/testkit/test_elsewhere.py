@@ -21,8 +21,8 @@ TOKEN = "only-for-this-test"
 class Elsewhere(Served):
     """A broker with an admin port, whose address is `admin_url`."""
 
-    def __init__(self, directory, *more):
-        super().__init__(directory / "data", "--admin-listen", "127.0.0.1:0", *more)
+    def __init__(self, directory, *more, **environment):
+        super().__init__(directory / "data", "--admin-listen", "127.0.0.1:0", *more, **environment)
         self.ready()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.admin_url = self.process.stdout.readline().split()[1]
@@ -33,8 +33,8 @@ def serve(tmp_path_factory):
     """Return a function that starts brokers, which end with the module."""
     with contextlib.ExitStack() as ending:
 
-        def start(*more):
-            started = Elsewhere(tmp_path_factory.mktemp("elsewhere"), *more)
+        def start(*more, **environment):
+            started = Elsewhere(tmp_path_factory.mktemp("elsewhere"), *more, **environment)
             ending.callback(started.end)
             return started
 
@@ -45,7 +45,7 @@ def serve(tmp_path_factory):
 def elsewhere(serve, tmp_path_factory):
     token = tmp_path_factory.mktemp("token") / "admin.token"
     token.write_text(TOKEN)
-    return serve("--test-control", "--admin-token-file", str(token))
+    return serve("--admin-token-file", str(token), OTTLA_TEST_CONTROL="true")
 
 
 def recipes():
