@@ -421,25 +421,31 @@ class Broker(SeveralBrokers):
         """
         if self.process is not None and self.process.pid is None:
             self.process.start()
-        never_fired = self.faults.clear() if self.is_steered else []
-        if self.is_steered:
-            self.reset_brokers()
-            self.clock.reset()
-        self._remove_leftovers()
+        try:
+            never_fired = self.faults.clear() if self.is_steered else []
+            if self.is_steered:
+                self.reset_brokers()
+                self.clock.reset()
+            self._remove_leftovers()
+        finally:
+            self._restore_settings()
         return never_fired
 
+    def _restore_settings(self) -> None:
+        """Put back the settings that the test has changed. A broker of the kit keeps its own."""
+
     def _remove_leftovers(self) -> None:
-        topics = self.leftovers.removed(TOPIC, self.topics())
+        topics = self.leftovers.choose_removable(TOPIC, self.topics())
         transactions = self.transactions()
-        ids = self.leftovers.removed(TRANSACTIONAL_ID, (each.transactional_id for each in transactions))
+        ids = self.leftovers.choose_removable(TRANSACTIONAL_ID, (each.transactional_id for each in transactions))
         for each in transactions:
             is_in_topics = any(topic in topics for topic, _ in each.partitions)
             if each.state == "Ongoing" and (each.transactional_id in ids or is_in_topics):
                 self.wire.abort(each)
-        self.wire.remove_groups(self.leftovers.removed(GROUP, self.wire.groups()))
+        self.wire.remove_groups(self.leftovers.choose_removable(GROUP, self.wire.groups()))
         self.wire.delete_topics(topics)
         if self.is_steered:
-            for hanging in self.leftovers.removed(HANGING, self.hanging_transactions()):
+            for hanging in self.leftovers.choose_removable(HANGING, self.hanging_transactions()):
                 self.abort_hanging(hanging)  # in topics that are not deleted, such as internal ones
             self._forget_ids(ids)
         self.leftovers.forget_made()

@@ -36,7 +36,7 @@ class Leftovers:
         """Return whether any name of this kind is kept."""
         return bool(self._kept[kind])
 
-    def removed(self, kind: str, names: Iterable[Name]) -> list[Name]:
+    def choose_removable(self, kind: str, names: Iterable[Name]) -> list[Name]:
         """Return the names that are removed, of those that exist."""
         if self._only_made:
             return [name for name in names if name in self._made[kind]]

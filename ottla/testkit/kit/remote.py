@@ -10,7 +10,6 @@ from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.in_memory.wire import message
 from ottla.testkit.kit.admin import Admin, AdminFailed, parse_admin_url
 from ottla.testkit.kit.broker import Broker
-from ottla.testkit.kit.faults import PlannedFault
 from ottla.testkit.kit.leftovers import GROUP, HANGING, TOPIC, TRANSACTIONAL_ID
 from ottla.testkit.kit.pool import setting_text
 from ottla.testkit.kit.process import NeedsOwnBroker
@@ -67,11 +66,8 @@ class RemoteBroker(Broker):
         settings = {name: setting_text(value) for name, value in (properties or {}).items()}
         self.settings.apply(settings, transaction_version)
 
-    def end(self) -> list[PlannedFault]:
-        try:
-            return super().end()
-        finally:
-            self.settings.restore()
+    def _restore_settings(self) -> None:
+        self.settings.restore()
 
     def is_reached_by(self, bootstrap: str) -> bool:
         """Return whether a request to this address arrives at this broker, as its journal shows."""

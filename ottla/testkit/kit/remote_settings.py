@@ -43,7 +43,7 @@ class RemoteSettings:
 
         NeedsOwnBroker, before any change, if an option has another value and cannot change while the broker runs.
         """
-        configs = self.describe(list(properties))
+        configs = self.read_configs(list(properties))
         changed = {name: value for name, value in properties.items() if _differs(configs.get(name), value)}
         if fixed := [name for name in changed if name in configs and not _can_change(configs[name])]:
             raise NeedsOwnBroker(
@@ -87,7 +87,7 @@ class RemoteSettings:
         reply = self._wire.ask(K.UPDATE_FEATURES, 1, timeout_ms=60_000, feature_updates=[update], validate_only=False)
         check(reply.error_code, f"set {TRANSACTION_VERSION} to {version}", reply.error_message)
 
-    def describe(self, names: list[str]) -> dict[str, Config]:
+    def read_configs(self, names: list[str]) -> dict[str, Config]:
         """Return these options of the broker, without unknown ones."""
         if not names:
             return {}

@@ -55,7 +55,7 @@ def recipes():
 def test_a_broker_elsewhere_runs_the_recipes_and_is_as_before(tmp_path, elsewhere):
     with contextlib.closing(connect_remote(elsewhere.bootstrap, elsewhere.admin_url, TOKEN)) as broker:
         broker.create_topic("there-before")
-        before = broker.settings.describe(["message.max.bytes"])
+        before = broker.settings.read_configs(["message.max.bytes"])
         options = (f"--ottla-bootstrap={elsewhere.bootstrap}", f"--ottla-admin={elsewhere.admin_url}")
         code, output = run(tmp_path, recipes() + FAILING, *options, f"--ottla-admin-token={TOKEN}", "-rs")
         assert code == 1 and "1 failed, 5 passed, 3 skipped" in output, output
@@ -65,7 +65,7 @@ def test_a_broker_elsewhere_runs_the_recipes_and_is_as_before(tmp_path, elsewher
         assert broker.topics() == {"there-before": 1}
         assert (broker.transactions(), broker.wire.groups()) == ([], [])
         assert broker.transaction_version == 2
-        assert broker.settings.describe(["message.max.bytes"]) == before
+        assert broker.settings.read_configs(["message.max.bytes"]) == before
         admin = Admin(elsewhere.admin_url, TOKEN)
         assert admin.get("/v1/faults") == []
         clock = admin.get("/v1/clock")

@@ -7,8 +7,11 @@ def test_all_names_but_kept_ones_are_removed():
     leftovers = Leftovers(only_made=False)
     leftovers.keep(TOPIC, ["orders"])
     leftovers.note(TOPIC, "orders")
-    assert leftovers.removed(TOPIC, ["orders", "topic-1", "created-by-a-client"]) == ["topic-1", "created-by-a-client"]
-    assert leftovers.removed(GROUP, ["orders"]) == ["orders"]
+    assert leftovers.choose_removable(TOPIC, ["orders", "topic-1", "created-by-a-client"]) == [
+        "topic-1",
+        "created-by-a-client",
+    ]
+    assert leftovers.choose_removable(GROUP, ["orders"]) == ["orders"]
     assert leftovers.keeps(TOPIC)
     assert not leftovers.keeps(GROUP)
 
@@ -16,7 +19,7 @@ def test_all_names_but_kept_ones_are_removed():
 def test_on_a_shared_broker_only_names_that_the_kit_has_made_are_removed():
     leftovers = Leftovers(only_made=True)
     leftovers.note(TOPIC, "topic-1")
-    assert leftovers.removed(TOPIC, ["orders", "topic-1"]) == ["topic-1"]
-    assert leftovers.removed(GROUP, ["topic-1"]) == []
+    assert leftovers.choose_removable(TOPIC, ["orders", "topic-1"]) == ["topic-1"]
+    assert leftovers.choose_removable(GROUP, ["topic-1"]) == []
     leftovers.forget_made()
-    assert leftovers.removed(TOPIC, ["orders", "topic-1"]) == []
+    assert leftovers.choose_removable(TOPIC, ["orders", "topic-1"]) == []
