@@ -11,7 +11,7 @@ from ottla.testkit.in_memory.wire import message
 from ottla.testkit.kit.admin import Admin, AdminFailed, parse_admin_url
 from ottla.testkit.kit.broker import Broker
 from ottla.testkit.kit.leftovers import GROUP, HANGING, TOPIC, TRANSACTIONAL_ID
-from ottla.testkit.kit.pool import setting_text
+from ottla.testkit.kit.pool import TRANSACTION_VERSION, setting_text
 from ottla.testkit.kit.process import NeedsOwnBroker
 from ottla.testkit.kit.remote_settings import RemoteSettings
 from ottla.testkit.kit.wire import connect
@@ -64,6 +64,9 @@ class RemoteBroker(Broker):
                 f"{self.bootstrap} has --brokers {self.broker_count}, and the test needs --brokers {brokers}"
             )
         settings = {name: setting_text(value) for name, value in (properties or {}).items()}
+        level = settings.pop(TRANSACTION_VERSION, None)
+        if transaction_version is None and level is not None:
+            transaction_version = int(level)
         self.settings.apply(settings, transaction_version)
 
     def _restore_settings(self) -> None:

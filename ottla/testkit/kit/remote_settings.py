@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.printable import printable
 from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.kit.pool import TRANSACTION_VERSION
 from ottla.testkit.kit.process import NeedsOwnBroker
 from ottla.testkit.kit.wire import Wire, check, transaction_version
 
@@ -15,7 +16,6 @@ _ALL_BROKERS: Final = ""
 _SET, _DELETE = 0, 1
 _OF_ALL_BROKERS: Final = 3
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
-TRANSACTION_VERSION: Final = "transaction.version"
 
 
 class Config(NamedTuple):
@@ -39,13 +39,18 @@ class RemoteSettings:
         self._former_version: int | None = None
 
     def apply(self, properties: Mapping[str, str], version: int | None) -> None:
-        """Change these options and `transaction.version`. KafkaError if the broker refuses.
+        """Change these options and `transaction.version`.
 
-        NeedsOwnBroker, before any change, if an option has another value and cannot change while the broker runs.
+        KafkaError if the broker refuses, ValueError for an option that it does not list. NeedsOwnBroker, before any
+        change, if an option has another value and cannot change while the broker runs.
         """
         configs = self.read_configs(list(properties))
-        changed = {name: value for name, value in properties.items() if _differs(configs.get(name), value)}
-        if fixed := [name for name in changed if name in configs and not _can_change(configs[name])]:
+        if unknown := [name for name in properties if name not in configs]:
+            raise ValueError(
+                f"{self._wire.bootstrap} lists no option {', '.join(unknown)}: `ottla configs` has the names"
+            )
+        changed = {name: value for name, value in properties.items() if configs[name].value != value}
+        if fixed := [name for name in changed if not _can_change(configs[name])]:
             raise NeedsOwnBroker(
                 f"{self._wire.bootstrap} cannot change "
                 + ", ".join(f"{name} from {printable(str(configs[name].value))} to {changed[name]}" for name in fixed)
@@ -69,10 +74,9 @@ class RemoteSettings:
                 self._update_version(version, transaction_version(self._wire))
 
     def _set_configs(self, changed: Mapping[str, str], configs: Mapping[str, Config]) -> None:
-        former = ((name, configs.get(name)) for name in changed)
         self._alter(changed)
         self._former_configs = {
-            name: config.value if config is not None and config.is_of_all_brokers else None for name, config in former
+            name: configs[name].value if configs[name].is_of_all_brokers else None for name in changed
         }
 
     def _set_version(self, version: int | None) -> None:
@@ -112,10 +116,6 @@ class RemoteSettings:
         resource = {"resource_type": _BROKER, "resource_name": _ALL_BROKERS, "configs": rows}
         (reply,) = self._wire.ask(K.INCREMENTAL_ALTER_CONFIGS, 0, resources=[resource], validate_only=False).responses
         check(reply.error_code, f"set {', '.join(values)}", reply.error_message)
-
-
-def _differs(config: Config | None, value: str) -> bool:
-    return config is None or config.value != value
 
 
 def _can_change(config: Config) -> bool:

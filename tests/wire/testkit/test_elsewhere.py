@@ -55,10 +55,12 @@ def recipes():
 def test_a_broker_elsewhere_runs_the_recipes_and_is_as_before(tmp_path, elsewhere):
     with contextlib.closing(connect_remote(elsewhere.bootstrap, elsewhere.admin_url, TOKEN)) as broker:
         broker.create_topic("there-before")
+        broker.apply(properties={"message.max.bytes": 5_000})
         before = broker.settings.read_configs(["message.max.bytes"])
         options = (f"--ottla-bootstrap={elsewhere.bootstrap}", f"--ottla-admin={elsewhere.admin_url}")
         code, output = run(tmp_path, recipes() + FAILING, *options, f"--ottla-admin-token={TOKEN}", "-rs")
-        assert code == 1 and "1 failed, 5 passed, 3 skipped" in output, output
+        assert code == 1 and "1 failed, 5 passed, 3 skipped, 1 error" in output, output
+        assert f"ValueError: {elsewhere.bootstrap} lists no option mesage.max.bytes: `ottla configs` has" in output
         assert "cannot change num.partitions from 1 to 7 while it runs: run this test without --ottla-b" in output
         assert "cannot restart it or read its files: run this test without --ottla-bootstrap\n" in output
         assert "the fault 'fail' ends the broker" in output
@@ -84,6 +86,10 @@ def test_that_fails(kafka_topic, ottla_broker, ottla_clock, ottla_faults):
 
 @pytest.mark.ottla(properties={"num.partitions": 7})
 def test_with_a_fixed_setting(ottla_broker):
+    assert False
+
+@pytest.mark.ottla(properties={"mesage.max.bytes": 7})
+def test_with_a_wrong_setting(ottla_broker):
     assert False
 
 def test_with_a_full_disk(ottla_faults):
