@@ -353,13 +353,16 @@ def when_ready(
 
 
 def connect(address: str, client_id: str) -> BlockingConnection:
-    """Connect to HOST:PORT, or to the first of several that can be reached (HOST:PORT,HOST:PORT)."""
+    """Connect to HOST:PORT, or to the first of several that can be reached (HOST:PORT,HOST:PORT). ValueError for any
+    other text."""
     first, _, others = address.partition(",")
     if others:
         with suppress(OSError):
             return connect(first, client_id)
         return connect(others, client_id)
     host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"{address!r} is not HOST:PORT")
     return BlockingConnection(host.strip("[]"), int(port), client_id=client_id, timeout_s=WAIT_S)
 
 

@@ -140,6 +140,8 @@ def test_an_unusable_admin_port_is_one_line(serve, elsewhere, tmp_path):
         connect_remote(other.bootstrap, elsewhere.admin_url, TOKEN)
     with pytest.raises(RemoteProblem, match=rf"^--ottla-bootstrap 127\.0\.0\.1:{closed}: .*refused"):
         connect_remote(f"127.0.0.1:{closed}", elsewhere.admin_url, TOKEN)
+    with pytest.raises(RemoteProblem, match=r"^--ottla-bootstrap broker: 'broker' is not HOST:PORT$"):
+        connect_remote("broker", elsewhere.admin_url, TOKEN)
     options = (f"--ottla-bootstrap={other.bootstrap}", f"--ottla-admin={other.admin_url}")
     code, output = run(tmp_path, "def test_nothing(): ...", *options)
     assert code == pytest.ExitCode.USAGE_ERROR
