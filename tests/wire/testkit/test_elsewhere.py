@@ -49,7 +49,7 @@ def elsewhere(serve, tmp_path_factory):
 
 
 def recipes():
-    return inspect.getsource(test_recipes_anywhere)
+    return inspect.getsource(test_recipes_anywhere) + RESTART
 
 
 def test_a_broker_elsewhere_runs_the_recipes_and_is_as_before(tmp_path, elsewhere):
@@ -73,6 +73,13 @@ def test_a_broker_elsewhere_runs_the_recipes_and_is_as_before(tmp_path, elsewher
         clock = admin.get("/v1/clock")
         assert not clock["frozen"] and abs(clock["ahead_ms"]) < 1000
 
+
+RESTART = """
+
+def test_a_restart(ottla_broker):
+    ottla_broker.restart()
+    assert False
+"""
 
 FAILING = """
 @pytest.mark.ottla(transaction_version=1, properties={"message.max.bytes": 2000})

@@ -52,8 +52,3 @@ def test_a_hanging_transaction(kafka_topic, ottla_broker):
     (hanging,) = ottla_broker.hanging_transactions()
     ottla_broker.abort_hanging(hanging)
     ottla_broker.assert_no_open_transactions()
-
-
-def test_a_restart(ottla_broker, kafka_topic):
-    ottla_broker.restart()
-    assert kafka_topic in ottla_broker.topics()
