@@ -100,7 +100,8 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
 @click.option(
     "--test-control",
     is_flag=True,
-    help="Let the admin port move the broker's time, plan faults and kill it: for tests.",
+    envvar="OTTLA_TEST_CONTROL",
+    help="Let the admin port move the broker's time, plan faults and kill it: for tests.  [env: OTTLA_TEST_CONTROL]",
 )
 @click.option(
     "--as-version",

@@ -5,7 +5,7 @@ They are available when ottla is installed. Until one is used, only pytest and t
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from ottla.testkit.kit.faults import Faults, PlannedFault
     from ottla.testkit.kit.ledger import LedgerEntry
     from ottla.testkit.kit.pool import BrokerPool
+    from ottla.testkit.kit.process import NeedsOwnBroker
     from ottla.testkit.kit.proxied import ProxiedBroker
+    from ottla.testkit.kit.remote import RemoteBroker
 
 _MARKER: Final = (
     "ottla(transaction_version=2, properties={}, as_version=None, brokers=1): run the test on a broker with these "
@@ -27,6 +29,8 @@ _MARKER: Final = (
 )
 _KEYWORDS: Final = ("transaction_version", "properties", "as_version", "brokers")
 _TAIL_LINES: Final = 40
+_REMOTE: "Final[pytest.StashKey[RemoteBroker]]" = pytest.StashKey()
+"""The broker of --ottla-admin."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,8 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ottla-bootstrap",
         metavar="HOST:PORT",
-        help="Test on this broker, which may be any Kafka, instead of starting one, without faults and its clock.",
+        help="Test on this broker, which may be any Kafka, instead of starting one. Without --ottla-admin, tests of "
+        "faults and of the broker's clock are skipped.",
     )
+    group.addoption(
+        "--ottla-admin",
+        metavar="URL",
+        help="The admin port of the broker of --ottla-bootstrap, such as http://127.0.0.1:9644: an Ottla that was "
+        "started with --test-control. Tests control its clock, faults and settings.",
+    )
+    group.addoption("--ottla-admin-token", metavar="TOKEN", help="The token of the port of --ottla-admin.")
     group.addoption(
         "--ottla-port",
         type=int,
@@ -60,12 +72,66 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(pytest_alias, pytest_alias.__name__)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Connect to the broker of --ottla-admin. Report an unusable one before the first test."""
+    option = session.config.getoption
+    bootstrap, url, token = option("--ottla-bootstrap"), option("--ottla-admin"), option("--ottla-admin-token")
+    if url is None:
+        if token is not None:
+            raise pytest.UsageError("--ottla-admin-token needs --ottla-admin URL")
+        return
+    if not bootstrap:
+        raise pytest.UsageError("--ottla-admin needs --ottla-bootstrap HOST:PORT, a listener of the same broker")
+    if option("dist", "no") != "no" or hasattr(session.config, "workerinput"):
+        raise pytest.UsageError("--ottla-admin is one clock and one plan of faults for all tests: run without -n")
+    if not option("collectonly"):
+        from ottla.testkit.kit.remote import RemoteProblem, connect_remote
+
+        try:
+            session.config.stash[_REMOTE] = connect_remote(bootstrap, url, token)
+        except RemoteProblem as problem:
+            raise pytest.UsageError(str(problem)) from None
+
+
+@contextmanager
+def _skipping(item: pytest.Item) -> Iterator[None]:
+    """Skip the test if it needs a broker that the kit starts, but runs on another one."""
+    try:
+        yield
+    except RuntimeError as error:
+        broker: Broker | None = getattr(item, "_ottla_broker", None)
+        if broker is None or broker.process is not None:
+            raise
+        from ottla.testkit.kit.process import NeedsOwnBroker
+
+        if not isinstance(error, NeedsOwnBroker):
+            raise
+        item._ottla_skipped = True  # type: ignore[attr-defined]
+        pytest.skip(_skip_reason(error))
+
+
+def _skip_reason(error: "NeedsOwnBroker") -> str:
+    from ottla.testkit.kit.process import NeedsAdminPort
+
+    other = ", or name the admin port of an Ottla with --ottla-admin" if isinstance(error, NeedsAdminPort) else ""
+    return f"{error}: run this test without --ottla-bootstrap{other}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    with _skipping(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Any:
     """Fail a test whose mark is wrong, whether it uses a broker or not."""
     marker = item.get_closest_marker("ottla")
     if wrong := marker and _wrong_in(marker):
         exist = f"its keywords are {', '.join(_KEYWORDS)}"
         pytest.fail(f"@pytest.mark.ottla {wrong}; {exist}: @pytest.mark.{_MARKER}", pytrace=False)
+    with _skipping(item):
+        return (yield)
 
 
 def _wrong_in(marker: pytest.Mark) -> str:
@@ -125,14 +191,17 @@ def ottla_noproc(request: pytest.FixtureRequest) -> "Iterator[Broker]":
         pytest.skip("no broker is given: set --ottla-bootstrap HOST:PORT")
     from ottla.testkit.kit.broker import Broker
 
-    broker = Broker(bootstrap)
+    broker = request.config.stash.get(_REMOTE, None) or Broker(bootstrap)
     yield broker
     broker.close()
 
 
 @pytest.fixture
 def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
-    """The broker of this test, without topics and groups; those of the test are deleted after it."""
+    """The broker of this test. Its topics and groups are deleted after the test.
+
+    A broker that the kit starts has no others. Another one keeps those that were there before.
+    """
     broker = _broker_of(request)
     broker.begin()
     request.node._ottla_broker = broker
@@ -140,7 +209,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
     if getattr(request.node, "_ottla_failed", False) and broker.process is not None:
         _keep(broker)
     never_fired = broker.end()
-    if not getattr(request.node, "_ottla_failed", False):
+    if not (getattr(request.node, "_ottla_failed", False) or getattr(request.node, "_ottla_skipped", False)):
         _fail_if_never_fired(never_fired)
 
 
@@ -162,13 +231,26 @@ def _list(faults: "Sequence[PlannedFault]") -> str:
 def _broker_of(request: pytest.FixtureRequest) -> "Broker":
     marker = request.node.get_closest_marker("ottla")
     if request.config.getoption("--ottla-bootstrap"):
-        if marker is not None:
-            pytest.skip("the broker of --ottla-bootstrap has its own settings")
-        return request.getfixturevalue("ottla_noproc")  # type: ignore[no-any-return]
+        return _with_settings(request.getfixturevalue("ottla_noproc"), marker)
     if marker is None:
         return request.getfixturevalue("ottla_proc")  # type: ignore[no-any-return]
     pool: BrokerPool = request.getfixturevalue("make_ottla")
     return pool(**marker.kwargs)
+
+
+def _with_settings(broker: "Broker", marker: pytest.Mark | None) -> "Broker":
+    """Return the broker of --ottla-bootstrap with the settings of a mark, or skip the test."""
+    from ottla.testkit.kit.process import NeedsAdminPort, NeedsOwnBroker
+    from ottla.testkit.kit.remote import RemoteBroker
+
+    if marker is not None:
+        try:
+            if not isinstance(broker, RemoteBroker):
+                raise NeedsAdminPort("the broker of --ottla-bootstrap has its own settings")
+            broker.apply(**marker.kwargs)
+        except NeedsOwnBroker as error:
+            pytest.skip(_skip_reason(error))
+    return broker
 
 
 def _keep(broker: "Broker") -> None:
@@ -214,8 +296,10 @@ def ottla_ledger(ottla_broker: "Broker") -> "Callable[[], list[LedgerEntry]]":
 
 
 def _require_control(broker: "Broker") -> None:
-    if broker.process is None:
-        pytest.skip("the test needs a broker that the kit starts: run it without --ottla-bootstrap")
+    from ottla.testkit.kit.process import NeedsAdminPort
+
+    if not broker.is_steered:
+        pytest.skip(_skip_reason(NeedsAdminPort("the test controls the broker")))
 
 
 @pytest.fixture
@@ -226,7 +310,10 @@ def kafka_bootstrap_servers(ottla_broker: "Broker") -> str:
 
 @pytest.fixture
 def kafka_topic_factory(ottla_broker: "Broker", request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Factory of topics: `kafka_topic_factory(partitions=3, configs={...})` returns the name of a new topic."""
+    """Factory of topics: `kafka_topic_factory(partitions=3, configs={...})` returns the name of a new topic.
+
+    The topic is deleted after the test. `replication_factor` is at most the number of brokers.
+    """
 
     def make(
         name: str | None = None,
@@ -246,9 +333,13 @@ def kafka_topic(kafka_topic_factory: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def kafka_group_id() -> str:
+def kafka_group_id(ottla_broker: "Broker") -> str:
     """A new group id."""
-    return _fresh("group")
+    from ottla.testkit.kit.leftovers import GROUP
+
+    name = _fresh("group")
+    ottla_broker.leftovers.note(GROUP, name)
+    return name
 
 
 @pytest.fixture

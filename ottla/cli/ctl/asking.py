@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Generator
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from ottla.cli.admin import token_or_exit
 from ottla.cli.output import fail
-from ottla.testkit.kit.admin import Admin, AdminFailed
+from ottla.testkit.kit.admin import Admin, AdminFailed, parse_admin_url
 
-DEFAULT_URL: Final = "http://127.0.0.1:9644"
 REFUSED, FAILED = 1, 2
 _NOT_FOUND: Final = 404
 
@@ -17,14 +15,10 @@ class Port(Admin):
     """The admin port at an address, with the token of a file if one is given. A refusal ends the command."""
 
     def __init__(self, url: str, token_file: str | None) -> None:
-        address = (url if "://" in url else f"http://{url}").rstrip("/")
         try:
-            parts = urlsplit(address)
-            sound = parts.scheme == "http" and parts.hostname and parts.port and not parts.path and not parts.query
-        except ValueError:
-            sound = False
-        if not sound:
-            fail(FAILED, f"--admin {url}: must be http://HOST:PORT, such as {DEFAULT_URL}")
+            address = parse_admin_url(url)
+        except ValueError as error:
+            fail(FAILED, f"--admin {url}: {error}")
         super().__init__(address, None if token_file is None else token_or_exit("--admin-token-file", token_file))
 
     def find(self, path: str) -> Any:

@@ -47,6 +47,12 @@ def control_routes(control: Control) -> Sequence[Route]:
             "Forget every transactional id without an open transaction",
         ),
         Route(
+            "DELETE",
+            "/v1/transactional-ids/{id}",
+            api.forget_id,
+            "Forget a transactional id without an open transaction",
+        ),
+        Route(
             "PUT",
             "/v1/transactional-ids/{id}",
             api.preset_epoch,
@@ -108,3 +114,7 @@ class _ControlHandlers:
 
     async def forget_ids(self, request: AdminRequest) -> AdminResponse:
         return AdminResponse(body={"forgotten": await forget_ids(self._control.assembly.broker)})
+
+    async def forget_id(self, request: AdminRequest) -> AdminResponse:
+        forgotten = await forget_ids(self._control.assembly.broker, [request.parameters["id"]])
+        return AdminResponse(body={"forgotten": forgotten})

@@ -9,7 +9,11 @@ from urllib.parse import quote, urlsplit
 from ottla.printable import printable
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
+CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 90.0
+DEFAULT_URL: Final = "http://127.0.0.1:9644"
+MOST_ANSWER_BYTES: Final = 256 * 1024 * 1024
+"""A page of the journal has at most 64 MiB of requests and replies, in base64."""
 
 
 class AdminFailed(RuntimeError):
@@ -18,6 +22,22 @@ class AdminFailed(RuntimeError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+def parse_admin_url(text: str) -> str:
+    """Return the address of an admin port as http://HOST:PORT, from this or from HOST:PORT. ValueError for any other,
+    with the valid form."""
+    url = (text if "://" in text else f"http://{text}").rstrip("/")
+    try:
+        parts = urlsplit(url)
+        bare = not (parts.path or parts.query or parts.fragment or "@" in parts.netloc)
+        valid = parts.scheme == "http" and parts.hostname and parts.port and bare
+    except ValueError:
+        valid = False
+    if not valid:
+        reason = ": the admin port has no TLS" if url.startswith("https:") else ""
+        raise ValueError(f"must be http://HOST:PORT, such as {DEFAULT_URL}{reason}")
+    return url
 
 
 class Admin:
@@ -67,11 +87,13 @@ class Admin:
 
     def _open(self, method: str, path: str, body: object = None) -> tuple[HTTPConnection, HTTPResponse]:
         address = urlsplit(self.url)
-        connection = HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT_S)
+        connection = HTTPConnection(address.hostname or "", address.port, timeout=CONNECT_S)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
+            connection.connect()
+            connection.sock.settimeout(TIMEOUT_S)
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             return connection, connection.getresponse()
         except (HTTPException, OSError) as error:
@@ -84,11 +106,13 @@ class Admin:
 def _read(connection: HTTPConnection, response: HTTPResponse) -> Any:
     """Return the whole response as JSON."""
     try:
-        content = response.read()
+        content = response.read(MOST_ANSWER_BYTES + 1)
     except HTTPException as error:
         raise ConnectionError(f"the connection to {connection.host}:{connection.port} broke: {error!r}") from error
     finally:
         connection.close()
+    if len(content) > MOST_ANSWER_BYTES:
+        raise ConnectionError(f"the answer of {connection.host}:{connection.port} is larger than any of an admin port")
     return json.loads(content) if content else None
 
 

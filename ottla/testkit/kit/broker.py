@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -22,7 +21,9 @@ from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults, PlannedFault
 from ottla.testkit.kit.groups import Group
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
-from ottla.testkit.kit.process import BrokerProcess
+from ottla.testkit.kit.leftovers import GROUP, HANGING, TOPIC, TRANSACTIONAL_ID, Leftovers
+from ottla.testkit.kit.process import BrokerProcess, NeedsAdminPort, NeedsOwnBroker
+from ottla.testkit.kit.report_lines import differences, hanging_line, transaction_line
 from ottla.testkit.kit.several import SeveralBrokers
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
 from ottla.testkit.reading import TopicRecord
@@ -32,7 +33,6 @@ __tracebackhide__ = True  # pytest then shows the line of the test and the messa
 WAIT_S: Final = 60.0
 SETTLE_S: Final = 5.0
 _POLL_S: Final = 0.02
-_MOST_LISTED: Final = 10
 _DECIDED: Final = frozenset({"PrepareCommit", "PrepareAbort"})
 
 Key = Callable[[TopicRecord], Hashable]
@@ -42,16 +42,17 @@ class Broker(SeveralBrokers):
     """A broker under test.
 
     `process` is set if the test kit started the broker. Without it, the test can control the clock and the faults of
-    the broker only if `admin_url` is given.
+    the broker only if `admin` is given, a client of its admin port.
     """
 
-    def __init__(self, bootstrap: str = "", process: BrokerProcess | None = None, admin_url: str = "") -> None:
+    def __init__(self, bootstrap: str = "", process: BrokerProcess | None = None, admin: Admin | None = None) -> None:
         self._bootstrap = bootstrap
-        self._admin_url = admin_url
+        self._admin = admin
         self.process = process
         self.wire = Wire(lambda: self.bootstrap, self._await_restart)
         self.clock = BrokerClock(self.admin)
-        self.faults = Faults(BrokerFaultRegistry(self.admin), process)
+        self.faults = Faults(BrokerFaultRegistry(self.admin, can_restart=process is not None), process)
+        self.leftovers = Leftovers(only_made=not self.is_steered)
         self._journal_since = 0
         self._log_from = 0
 
@@ -76,17 +77,17 @@ class Broker(SeveralBrokers):
 
     @property
     def data_dir(self) -> Path:
-        """The log directory, for audits. RuntimeError if the test kit did not start the broker."""
+        """The log directory, for audits. NeedsOwnBroker if the test kit did not start the broker."""
         return self._own().data_dir
 
     def admin(self) -> Admin:
-        """Return a client of the admin port. RuntimeError if its address is not known."""
+        """Return a client of the admin port. NeedsAdminPort if its address is not known."""
         if self.process is not None:
             self.process.await_restart(exit_s=0)  # the next start has another port
-        url = self._admin_url if self.process is None else self.process.admin_url
-        if not url:
-            raise RuntimeError(f"{self.bootstrap} has no known admin port: the test kit has not started this broker")
-        return Admin(url)
+            return Admin(self.process.admin_url)
+        if self._admin is None:
+            raise NeedsAdminPort(f"{self.bootstrap} has no known admin port")
+        return self._admin
 
     def restart(self) -> None:
         """Stop the broker if it runs, and start it again on the same port and files."""
@@ -112,7 +113,9 @@ class Broker(SeveralBrokers):
 
     def _own(self) -> BrokerProcess:
         if self.process is None:
-            raise RuntimeError(f"{self.bootstrap} was not started by the test kit")
+            raise NeedsOwnBroker(
+                f"{self.bootstrap} was not started by the test kit, which cannot restart it or read its files"
+            )
         return self.process
 
     # ---- topics and records
@@ -124,13 +127,18 @@ class Broker(SeveralBrokers):
         configs: Mapping[str, str] | None = None,
         replication_factor: int | None = None,
     ) -> str:
-        """Create a topic and return its name. Raises KafkaError.
+        """Create a topic and return its name. KafkaError, with the broker's reason, if it refuses.
 
-        It has as many replicas as the kit's process has brokers, if no other number is given.
+        It has as many replicas as a process of several brokers has brokers, if no other number is given.
         """
-        factor = replication_factor or (1 if self.process is None else self.process.brokers)
-        self.wire.create_topic(name, partitions, dict(configs or {}), factor)
+        self.leftovers.note(TOPIC, name)
+        self.wire.create_topic(name, partitions, dict(configs or {}), replication_factor or self.broker_count)
         return name
+
+    @property
+    def broker_count(self) -> int:
+        """The number of brokers that the process of this broker presents itself as; 1 for any other Kafka."""
+        return 1 if self.process is None else self.process.brokers
 
     def topics(self) -> dict[str, int]:
         """Return {topic: number of partitions}, without internal topics."""
@@ -197,6 +205,7 @@ class Broker(SeveralBrokers):
 
         With `identity`, (producer id, epoch), it continues as an existing producer, even within a transaction.
         """
+        self.leftovers.note(TRANSACTIONAL_ID, transactional_id)
         return ProducerByHand(self.wire, transactional_id, version, identity)
 
     @property
@@ -287,8 +296,8 @@ class Broker(SeveralBrokers):
         if expected != found:
             raise AssertionError(
                 f"{topic} has {found.total()} committed records, {expected.total()} were expected"
-                + _differences("missing", expected - found)
-                + _differences("too many", found - expected)
+                + differences("missing", expected - found)
+                + differences("too many", found - expected)
                 + self._open_lines()
             )
 
@@ -301,11 +310,13 @@ class Broker(SeveralBrokers):
         while open_ids := [each for each in self.transactions() if each.is_open]:
             decided = all(each.state != "Ongoing" for each in open_ids)
             if not decided or time.monotonic() > deadline:
-                raise AssertionError(f"{len(open_ids)} transactions are open" + "".join(map(_line, open_ids)))
+                raise AssertionError(
+                    f"{len(open_ids)} transactions are open" + "".join(map(transaction_line, open_ids))
+                )
             time.sleep(_POLL_S)
         hanging = self.hanging_transactions()
         if hanging:
-            raise AssertionError(f"{len(hanging)} transactions hang" + "".join(map(_hanging_line, hanging)))
+            raise AssertionError(f"{len(hanging)} transactions hang" + "".join(map(hanging_line, hanging)))
 
     def assert_exactly_once(
         self, source: str, sink: str, *, key: Key | None = None, sink_key: Key | None = None
@@ -323,8 +334,8 @@ class Broker(SeveralBrokers):
             raise AssertionError(
                 f"{sink} does not have each record of {source} exactly once: {expected.total()} in the source, "
                 f"{found.total()} in the sink"
-                + _differences("lost", expected - found)
-                + _differences("duplicated or not from the source", found - expected)
+                + differences("lost", expected - found)
+                + differences("duplicated or not from the source", found - expected)
                 + self._open_lines()
             )
 
@@ -344,25 +355,25 @@ class Broker(SeveralBrokers):
 
     def _open_lines(self) -> str:
         """Return the open and the hanging transactions as text for a failure report."""
-        opened = "".join(_line(each) for each in self.transactions() if each.is_open)
-        hanging = "".join(map(_hanging_line, self.hanging_transactions()))
+        opened = "".join(transaction_line(each) for each in self.transactions() if each.is_open)
+        hanging = "".join(map(hanging_line, self.hanging_transactions()))
         return (opened and f"\nopen transactions:{opened}") + (hanging and f"\nhanging transactions:{hanging}")
 
     # ---- requests and operations of the clients
 
     def ledger(self) -> list[LedgerEntry]:
         """Return every transactional request since `begin` with its outcome, in the order of the requests."""
-        return list(read_ledger(self._entries()))
+        return list(read_ledger(self.journal()))
 
     def history(self) -> list[dict[str, Any]]:
         """Return the operations of the clients since `begin`, as lines for `ottla check-history`."""
-        return checker_lines(self._entries())
+        return checker_lines(self.journal())
 
     def events(self) -> list[dict[str, Any]]:
         """Return every request since `begin` and its reply, decoded."""
-        return list(events(self._entries()))
+        return list(events(self.journal()))
 
-    def _entries(self) -> list[JournalEntry]:
+    def journal(self) -> list[JournalEntry]:
         """Return the requests and replies since `begin`."""
         admin, since, entries = self.admin(), self._journal_since, list[JournalEntry]()
         while True:
@@ -391,39 +402,60 @@ class Broker(SeveralBrokers):
                 return found[nth - 1]
             if time.monotonic() > deadline:
                 seen = Counter[Hashable](f"{call.api}: {call.outcome}" for call in calls)
-                raise TimeoutError(f"no {outcome} in {timeout_s:g} s" + _differences("answered", seen))
+                raise TimeoutError(f"no {outcome} in {timeout_s:g} s" + differences("answered", seen))
             time.sleep(_POLL_S)
 
     def begin(self) -> None:
         """Mark the start of a test: the ledger, the history, the events and the log excerpt begin here."""
         if self.process is not None:
             self._log_from = self.process.log_file.stat().st_size
-        if self._is_steered:
+        if self.is_steered:
             self._journal_since = int(self.admin().get("/v1/journal?limit=0")["last"])
 
     def end(self) -> list[PlannedFault]:
         """Clean up after a test, and return the faults that never fired.
 
-        Aborts open transactions and deletes groups and topics. If the broker has a known admin port, this also removes
-        the faults, undoes changes to several brokers, resets the clock, ends hanging transactions and forgets the
-        transactional ids.
+        Aborts open transactions and deletes groups and topics: all on a broker that the test kit started, else those of
+        `leftovers`. If the broker has a known admin port, this also removes the faults, undoes changes to several
+        brokers, resets the clock, ends hanging transactions and forgets the transactional ids.
         """
         if self.process is not None and self.process.pid is None:
             self.process.start()
-        never_fired = self.faults.clear() if self._is_steered else []
-        if self._is_steered:
-            self.reset_brokers()
-            self.clock.reset()
-        for transaction in self.transactions():
-            if transaction.state == "Ongoing":
-                self.wire.abort(transaction)
-        self.wire.remove_groups(self.wire.groups())
-        self.wire.delete_topics(list(self.topics()))
-        if self._is_steered:
-            for hanging in self.hanging_transactions():  # in the internal topics, which are not deleted
-                self.abort_hanging(hanging)
-            self.admin().delete("/v1/transactional-ids")
+        try:
+            never_fired = self.faults.clear() if self.is_steered else []
+            if self.is_steered:
+                self.reset_brokers()
+                self.clock.reset()
+            self._remove_leftovers()
+        finally:
+            self._restore_settings()
         return never_fired
+
+    def _restore_settings(self) -> None:
+        """Put back the settings that the test has changed. A broker of the kit keeps its own."""
+
+    def _remove_leftovers(self) -> None:
+        topics = self.leftovers.choose_removable(TOPIC, self.topics())
+        transactions = self.transactions()
+        ids = self.leftovers.choose_removable(TRANSACTIONAL_ID, (each.transactional_id for each in transactions))
+        for each in transactions:
+            is_in_topics = any(topic in topics for topic, _ in each.partitions)
+            if each.state == "Ongoing" and (each.transactional_id in ids or is_in_topics):
+                self.wire.abort(each)
+        self.wire.remove_groups(self.leftovers.choose_removable(GROUP, self.wire.groups()))
+        self.wire.delete_topics(topics)
+        if self.is_steered:
+            for hanging in self.leftovers.choose_removable(HANGING, self.hanging_transactions()):
+                self.abort_hanging(hanging)  # in topics that are not deleted, such as internal ones
+            self._forget_ids(ids)
+        self.leftovers.forget_made()
+
+    def _forget_ids(self, ids: Sequence[str]) -> None:
+        if self.leftovers.keeps(TRANSACTIONAL_ID):
+            for each in ids:
+                self.admin().delete(f"/v1/transactional-ids/{quote_segment(each)}")
+        else:
+            self.admin().delete("/v1/transactional-ids")
 
     def describe(self, most_lines: int = 40) -> str:
         """Return a report for a failed test: the log since `begin`, the open transactions, the kept data directory."""
@@ -440,26 +472,9 @@ class Broker(SeveralBrokers):
         return self._own().directory / f"kept-{self._journal_since}"
 
     @property
-    def _is_steered(self) -> bool:
-        return self.process is not None or bool(self._admin_url)
-
-
-def _differences(what: str, records: Counter[Hashable]) -> str:
-    if not records:
-        return ""
-    shown = "".join(
-        f"\n    {value!r}{f' x {count}' if count > 1 else ''}" for value, count in islice(records.items(), _MOST_LISTED)
-    )
-    more = f"\n    and {len(records) - _MOST_LISTED} others" if len(records) > _MOST_LISTED else ""
-    return f"\n  {what}, {records.total()}:{shown}{more}"
-
-
-def _line(transaction: Transaction) -> str:
-    places = ", ".join(f"{topic}-{index}" for topic, index in transaction.partitions[:_MOST_LISTED])
-    return "\n  " + printable(
-        f"{transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
-        f"{transaction.producer_epoch}, in {places or 'no partition'}"
-    )
+    def is_steered(self) -> bool:
+        """Return whether the test can control the broker over its admin port."""
+        return self.process is not None or self._admin is not None
 
 
 def _known(each: Transaction) -> KnownTransaction:
@@ -473,10 +488,3 @@ def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
     """Return whether no coordinator will end the transaction. Reads no clock: the remaining time does not matter."""
     opened = OpenTransaction(*found, last_timestamp_ms=-1)
     return judge(opened, known, 0, ()).standing.is_abandoned
-
-
-def _hanging_line(producer: OpenProducer) -> str:
-    return "\n  " + printable(
-        f"{producer.topic}-{producer.partition} from offset {producer.first_offset}: producer id "
-        f"{producer.producer_id}, epoch {producer.producer_epoch}, for which no coordinator has an open transaction"
-    )

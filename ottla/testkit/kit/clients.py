@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from ottla.testkit.kit.awaited import CLOSE_S, AwaitedClient
 from ottla.testkit.kit.broker import Broker
+from ottla.testkit.kit.leftovers import GROUP, TRANSACTIONAL_ID
 
 RECONNECT_MS: Final = 200
 KAFKA_PYTHON: Final = "kafka-python"
@@ -50,6 +51,7 @@ class Clients:
     ) -> Any:
         """Return a producer after `init_transactions`, with this transactional id or a new one."""
         transactional_id = transactional_id or f"transactional-id-{uuid4().hex[:12]}"
+        self._broker.leftovers.note(TRANSACTIONAL_ID, transactional_id)
         if client == CONFLUENT:
             made = self.producer(client=client, **{"transactional.id": transactional_id} | config)
             made.init_transactions(30)
@@ -62,6 +64,7 @@ class Clients:
     def consumer(self, *topics: str, client: str = KAFKA_PYTHON, **config: Any) -> Any:
         """Return a read_committed consumer that starts at the earliest offset and does not commit automatically."""
         _check(client)
+        self._broker.leftovers.note(GROUP, config.get("group_id"))
         if client == CONFLUENT:
             made = self._confluent_consumer(config)
             if topics:
@@ -111,7 +114,9 @@ class Clients:
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
         }
-        made = Consumer(defaults | dict(config))
+        config = defaults | dict(config)
+        self._broker.leftovers.note(GROUP, config["group.id"])
+        made = Consumer(config)
         self._close.append(made.close)
         return made
 

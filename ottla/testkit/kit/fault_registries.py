@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
 from ottla.testkit.kit.admin import Admin, AdminFailed
+from ottla.testkit.kit.process import NeedsOwnBroker
 from ottla.testkit.proxying import ProxyServer
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
@@ -14,6 +15,8 @@ FaultState = dict[str, Any]
 """A fault as JSON, with its counters and the number of requests it holds."""
 
 _UNPROCESSABLE = 422
+_ENDING: Final = ("crash", "fail")
+"""Faults after which the broker ends: it stops when a call of the disk fails, as Kafka does."""
 
 
 class FaultRegistry(Protocol):
@@ -34,10 +37,16 @@ class FaultRegistry(Protocol):
 class BrokerFaultRegistry:
     """The faults of an Ottla broker. Its admin port changes with each start."""
 
-    def __init__(self, admin: Callable[[], Admin]) -> None:
+    def __init__(self, admin: Callable[[], Admin], *, can_restart: bool = True) -> None:
+        """Without `can_restart` a fault that ends the broker is refused with NeedsOwnBroker."""
         self._admin = admin
+        self._can_restart = can_restart
 
     def add(self, given: FaultState) -> FaultState:
+        if not self._can_restart and given.get("do") in _ENDING:
+            raise NeedsOwnBroker(
+                f"the fault {given['do']!r} ends the broker, and the test kit can restart only one that it has started"
+            )
         try:
             return self._admin().post("/v1/faults", given)  # type: ignore[no-any-return]
         except AdminFailed as error:

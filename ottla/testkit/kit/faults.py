@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ottla.testkit.faults.fault import CLUSTER
 from ottla.testkit.kit.fault_registries import FaultRegistry
-from ottla.testkit.kit.process import BrokerProcess
+from ottla.testkit.kit.process import BrokerProcess, NeedsOwnBroker
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
 WAIT_S: Final = 60.0
@@ -237,7 +237,7 @@ class Faults:
     def add_crash(self, given: dict[str, Any], *, restart: bool = False) -> PlannedFault:
         """Plan a crash of the broker. The crash also loses all planned faults and their counters."""
         if self._process is None:
-            raise ValueError("only a broker that this test has started can be crashed")
+            raise NeedsOwnBroker("the test kit can restart only a broker that it has started, so it crashes no other")
         fault = self.add(given)
         self._crashes.append(fault)
         self._starts = self._process.starts

@@ -37,7 +37,7 @@ class BrokerPool:
         brokers: int = 1,
     ) -> Broker:
         """Return the running broker. Raises BrokerFailed, with its log, if it cannot start."""
-        settings = {name: _text(value) for name, value in (properties or {}).items()}
+        settings = {name: setting_text(value) for name, value in (properties or {}).items()}
         if transaction_version is not None:
             settings[TRANSACTION_VERSION] = str(transaction_version)
         if as_version is not None and not has_transaction_version(as_version):
@@ -63,5 +63,6 @@ class BrokerPool:
                 rmtree(broker.process.data_dir, ignore_errors=True)
 
 
-def _text(value: object) -> str:
+def setting_text(value: object) -> str:
+    """Return a value as in server.properties."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -39,6 +39,14 @@ class BrokerFailed(RuntimeError):
     """The broker did not start or does not run. The message ends with its log if there is one."""
 
 
+class NeedsOwnBroker(RuntimeError):
+    """The test needs a broker that the test kit starts; the message is the reason."""
+
+
+class NeedsAdminPort(NeedsOwnBroker):
+    """The test also runs on an Ottla whose admin port the test kit knows."""
+
+
 class _PlannedRestart:
     """The restart of a broker after its process ends by itself."""
 

@@ -27,6 +27,7 @@ K: Final = ApiKey
 WAIT_S: Final = 60.0
 FETCH_BYTES: Final = 16 * 1024 * 1024
 _AGAIN_S: Final = 0.02
+_MOST_REASON: Final = 500
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 GROUP, TRANSACTION = 0, 1
@@ -37,10 +38,10 @@ T = TypeVar("T")
 
 
 class KafkaError(RuntimeError):
-    """A broker refused a request of the test kit; `error` is Kafka's error code."""
+    """A broker refused a request of the test kit; `error` is Kafka's error code, `reason` the broker's own text."""
 
-    def __init__(self, error: ErrorCode, what: str) -> None:
-        super().__init__(printable(f"{what}: {error.name}"))
+    def __init__(self, error: ErrorCode, what: str, reason: str = "") -> None:
+        super().__init__(printable(f"{what}: {error.name}{reason and f' ({reason[:_MOST_REASON]})'}"))
         self.error = error
 
 
@@ -124,7 +125,7 @@ class Wire:
         topic = {"name": name, "num_partitions": partitions, "replication_factor": replication_factor}
         topics = [topic | {"assignments": [], "configs": rows}]
         reply = self.ask(K.CREATE_TOPICS, 4, topics=topics, timeout_ms=int(WAIT_S * 1000), validate_only=False)
-        _check(reply.topics[0].error_code, f"create the topic {name}")
+        check(reply.topics[0].error_code, f"create the topic {name}", reply.topics[0].error_message)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete those of the topics that exist."""
@@ -132,7 +133,7 @@ class Wire:
             reply = self.ask(K.DELETE_TOPICS, 4, topic_names=list(names), timeout_ms=int(WAIT_S * 1000))
             for topic in reply.responses:
                 if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    _check(topic.error_code, f"delete the topic {topic.name}")
+                    check(topic.error_code, f"delete the topic {topic.name}")
 
     def start_offset(self, topic: str, partition: int) -> int:
         """Return the log start offset."""
@@ -164,7 +165,7 @@ class Wire:
                 if first > offset:  # retention or DeleteRecords has deleted records
                     offset = first
                     continue
-            _check(row.error_code, f"read {topic}-{partition} at {offset}")
+            check(row.error_code, f"read {topic}-{partition} at {offset}")
             aborted = None
             if isolation == "read_committed":
                 aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
@@ -230,7 +231,7 @@ class Wire:
         for address, indexes in led.items():
             topics = [{"name": topic, "partition_indexes": indexes}]
             for row in self.ask(K.DESCRIBE_PRODUCERS, 0, address, topics=topics).topics[0].partitions:
-                _check(row.error_code, f"describe the producers of {topic}-{row.partition_index}")
+                check(row.error_code, f"describe the producers of {topic}-{row.partition_index}")
                 opened = (_open_at(each) for each in row.active_producers)
                 found += [OpenProducer(topic, row.partition_index, *each) for each in opened if each[-1] >= 0]
         return found
@@ -246,7 +247,7 @@ class Wire:
         }
         address = self.leader(producer.topic, producer.partition)
         row = self.ask(K.WRITE_TXN_MARKERS, 1, address, markers=[marker]).markers[0].topics[0].partitions[0]
-        _check(row.error_code, f"abort what hangs in {producer.topic}-{producer.partition}")
+        check(row.error_code, f"abort what hangs in {producer.topic}-{producer.partition}")
 
     def groups(self) -> list[str]:
         """Return the groups of all brokers."""
@@ -260,14 +261,14 @@ class Wire:
         """Return a group as its coordinator describes it. KafkaError, with the groups that exist, if there is none."""
         address = self.coordinator(name, GROUP)
         (described,) = self.ask(K.DESCRIBE_GROUPS, 4, address, groups=[name]).groups
-        _check(described.error_code, f"describe the group {name}")
+        check(described.error_code, f"describe the group {name}")
         if described.group_state != DEAD:
             return classic_group(described)
         others = self.groups()
         if name in others:  # of the consumer protocol, which brokers before Apache Kafka 4.0 do not have
             (found,) = self.ask(K.CONSUMER_GROUP_DESCRIBE, 1, address, group_ids=[name]).groups
             if found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-                _check(found.error_code, f"describe the group {name}")
+                check(found.error_code, f"describe the group {name}")
                 return consumer_group(found)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}, only {others}")
 
@@ -291,11 +292,11 @@ class Wire:
         """Return {(topic, partition): committed offset}. KafkaError while a transaction with offsets is open."""
         address = self.coordinator(group, GROUP)
         reply = self.ask(K.OFFSET_FETCH, 7, address, group_id=group, topics=None, require_stable=True)
-        _check(reply.error_code, f"the offsets of {group}")
+        check(reply.error_code, f"the offsets of {group}")
         found = {}
         for topic in reply.topics:
             for row in topic.partitions:
-                _check(row.error_code, f"the offset of {group} in {topic.name}-{row.partition_index}")
+                check(row.error_code, f"the offset of {group} in {topic.name}-{row.partition_index}")
                 found[topic.name, row.partition_index] = row.committed_offset
         return found
 
@@ -347,18 +348,21 @@ def when_ready(
         if error in again and time.monotonic() < deadline:
             time.sleep(_AGAIN_S)
             continue
-        _check(error, what)
+        check(error, what)
         return reply
 
 
 def connect(address: str, client_id: str) -> BlockingConnection:
-    """Connect to HOST:PORT, or to the first of several that can be reached (HOST:PORT,HOST:PORT)."""
+    """Connect to HOST:PORT, or to the first of several that can be reached (HOST:PORT,HOST:PORT). ValueError for any
+    other text."""
     first, _, others = address.partition(",")
     if others:
         with suppress(OSError):
             return connect(first, client_id)
         return connect(others, client_id)
     host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"{address!r} is not HOST:PORT")
     return BlockingConnection(host.strip("[]"), int(port), client_id=client_id, timeout_s=WAIT_S)
 
 
@@ -385,9 +389,10 @@ def _level(isolation: str) -> int:
     return ISOLATION[isolation]
 
 
-def _check(error: int, what: str) -> None:
+def check(error: int, what: str, reason: str | None = "") -> None:
+    """Raise KafkaError if it is an error; `reason` is the text that the broker has sent with it."""
     if error:
-        raise KafkaError(ErrorCode(error), what)
+        raise KafkaError(ErrorCode(error), what, reason or "")
 
 
 def transaction_version(wire: Wire) -> int:

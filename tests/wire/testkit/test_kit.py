@@ -213,6 +213,13 @@ def test_an_epoch_near_its_end_is_given(kafka_txn_producer, ottla_broker):
     assert found.producer_epoch == 0
 
 
+def test_one_transactional_id_is_forgotten(kafka_txn_producer, ottla_broker):
+    for name in ("tx/1", "tx-2"):
+        kafka_txn_producer(name)
+    assert ottla_broker.admin().delete("/v1/transactional-ids/tx%2F1") == {"forgotten": 1}
+    assert [each.transactional_id for each in ottla_broker.transactions()] == ["tx-2"]
+
+
 def test_an_epoch_is_not_given_to_an_open_transaction(kafka_txn_producer, kafka_topic, ottla_broker):
     producer = kafka_txn_producer("tx-busy")
     producer.begin_transaction()

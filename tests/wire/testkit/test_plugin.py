@@ -1,31 +1,14 @@
 """The plugin in the project of a user: the modules it loads, its output, its failures."""
 
-import os
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.wire.testkit.project import run
+
 pytestmark = pytest.mark.slow  # each is a session of its own
-
-
-def run(directory, source, *arguments):
-    """Run pytest on a project of one file and return the end of its output."""
-    (directory / "test_project.py").write_text(source)
-    plugin = ["-p", "ottla.testkit.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers"]
-    places = [f"--rootdir={directory}", f"--basetemp={directory / 'base'}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugin, *places, "-q", *arguments, str(directory)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])},
-    )
-    return done.returncode, done.stdout + done.stderr
 
 
 def test_the_examples_of_the_pages_pass(tmp_path):
@@ -167,10 +150,12 @@ def test_asked(kafka_producer, kafka_topic, ottla_broker):
 def test_steered(ottla_clock):
     assert False
 """
+    ottla_broker.create_topic("of-others")
     code, told = run(tmp_path, source, f"--ottla-bootstrap={ottla_broker.bootstrap}", "-rs")
     assert code == 0, told
+    assert ottla_broker.topics() == {"of-others": 1}
     assert "1 passed, 1 skipped" in told
-    assert "run it without --ottla-bootstrap" in told
+    assert "run this test without --ottla-bootstrap" in told
 
 
 @pytest.mark.parametrize("arguments", [("-n", "2")])
