@@ -124,7 +124,7 @@ conformance: $(STAMP)
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
 	@$(BIN)/python -c 'import deltalake, grpc_status, moto, pandas' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance]'
 	@mkdir -p build
-	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest --junitxml=build/conformance.xml tests/conformance tests/crash tests/wire tests/scan tests/audit tests/spark; status=$$?; \
+	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest --junitxml=build/conformance.xml tests/conformance tests/crash tests/wire tests/scan tests/audit tests/spark tests/unit; status=$$?; \
 	  $(BIN)/python -m lab.compatibility_page build/conformance.xml > build/compatibility.md \
 	  && mv build/compatibility.md docs/compatibility.md; exit $$status
 

@@ -12,7 +12,6 @@ import contextlib
 import http.client
 import os
 import socket
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -115,7 +114,7 @@ def measure(rounds: int) -> Figures:
             stack.callback(visitor.leave)
         time.sleep(1.0)
         samples = [[each_ms(broker, TRANSACTIONS, work) for broker, work in works] for _ in range(rounds + 1)]
-    found = [statistics.quantiles(column, n=4)[0] for column in zip(*samples[1:], strict=True)]
+    found = [sorted(column)[len(column) // 4] for column in zip(*samples[1:], strict=True)]
     figures = {f"{name}_ms": ms for name, ms in zip(names, found, strict=True)}
     figures["open_ratio"] = figures["open_ms"] / figures["closed_ms"]
     figures["page_share"] = 100 * max(0.0, figures["page_ms"] - figures["open_ms"])

@@ -293,7 +293,9 @@ def creation(data_dir: Path, count: int) -> Figures:
         began, before_s = time.perf_counter(), used_s(broker)
         for number in range(10):
             raw.create_topic(connection, f"many-{number}", count // 10)
-        while sum(1 for each in data_dir.iterdir() if each.name.startswith("many-")) < count:
+        are_there = False
+        while not are_there:
+            are_there = sum(1 for each in data_dir.iterdir() if each.name.startswith("many-")) >= count
             for _ in range(20):
                 sent = time.perf_counter()
                 produce()
