@@ -104,7 +104,7 @@ site: $(STAMP)
 	@echo "build/site/index.html"
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
-	@$(BIN)/python -m ottla.demo
+	@$(BIN)/ottla demo
 
 conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
