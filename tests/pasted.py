@@ -1,0 +1,307 @@
+"""Pages of the docs, pasted from top to end: their commands into a shell, their Python into one interpreter.
+
+The environment of the tests stands for an installed Ottla. Fixed ports are replaced by free ones, and directories such
+as /var/lib/kafka/data by a copy in the directory of the test.
+"""
+
+import ast
+import asyncio
+import contextlib
+import importlib.util
+import inspect
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+from unittest import mock
+
+import click
+
+from ottla.cli.main import main
+from tests.timeout import EVENT_TIMEOUT_S
+
+ROOT = Path(__file__).resolve().parents[1]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PORT = re.compile(r"(?<=:)(9092|9093|9094|9096|9644|19092)\b")
+LONG = re.compile(r"(?:\w+=\S+ )*ottla (serve|proxy|trace|top|alert)\b(?!.*--once)")
+READY = re.compile(r"(?:\w+=\S+ )*ottla (serve|proxy)\b")
+# These exit with 1 if they find something in the data.
+FINDS = re.compile(r"ottla (ctl fault clear|audit|inspect|dump|repair|alert|acl why|txn (why|orphans))\b")
+STOP_TIMEOUT_S = 20
+
+LEFT_OUT = {
+    r"(pip|uv|pipx) ": "the environment of the tests stands for the installed one",
+    r"make ": "it is the command that runs these tests, or is played by tests/unit/testkit/demo",
+    r"docker ": "needs containers",
+    r".*\b(s3|hdfs|abfss?)://": "needs an object store",
+    r".*spark://HOST": "needs a Spark cluster",
+    r"spark-submit ": "starts a JVM of its own; tests/spark/test_audit_on_spark.py runs it",
+    r"kafka-[a-z-]+\.sh ": "needs the tools of Apache Kafka; tests/conformance runs them",
+    r"jq ": "needs jq",
+    r"ottla top (?!.*--once)": "needs a terminal; tests/unit/cli/top draws it",
+}
+if importlib.util.find_spec("deltalake") is None:
+    LEFT_OUT[r".*format delta"] = "deltalake is not installed"
+"""Commands that are not pasted, by a pattern for their beginning, with the reason."""
+
+
+FILES = {"client.properties": "security.protocol=PLAINTEXT\n", "server.properties": ""}
+"""Files that a reader has. Pages show more of their options."""
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+
+    @property
+    def commands(self):
+        """Commands of a shell block. Lines without a prompt are output, but in `sh` each line is a command."""
+        if self.language == "sh":
+            return [self.text] if self.text.strip() else []
+        return [line.removeprefix("$ ") for line in self.text.splitlines() if line.startswith("$ ")]
+
+
+class Page(NamedTuple):
+    """How a page is pasted. `edits`: replaced texts. `left_out`: more patterns of what is not pasted, with the reason.
+
+    `has_data`: the directory `ottla-data` is that of the demo. `broker`: a broker runs on it from the beginning, as the
+    page expects, with these options. `files`: files that the page expects; None is the page's first block of YAML.
+    """
+
+    name: str
+    has_data: bool = True
+    broker: str | None = None
+    files: MappingProxyType = MappingProxyType({})
+    edits: MappingProxyType = MappingProxyType({})
+    left_out: MappingProxyType = MappingProxyType({})
+
+    @property
+    def blocks(self):
+        text = (ROOT / self.name).read_text(encoding="utf-8")
+        for match in FENCE.finditer(text):
+            if match[1] in ("console", "python", "sh"):
+                yield Block(match[1], match[2], text[: match.start()].count("\n") + 1)
+
+    def first_yaml(self):
+        text = (ROOT / self.name).read_text(encoding="utf-8")
+        return next(match[2] for match in FENCE.finditer(text) if match[1] == "yaml")
+
+    def reason(self, language, text):
+        """Return the reason for which a command or a block of Python is not pasted, or an empty string."""
+        for module in imported_modules(text) if language == "python" else ():
+            if importlib.util.find_spec(module) is None:
+                return f"{module} is not installed"
+        every = LEFT_OUT | {**self.left_out}
+        return next((reason for pattern, reason in every.items() if re.match(pattern, text, re.DOTALL)), "")
+
+    def pieces(self):
+        """Yield (line, language, text) of each command and each block of Python, in order."""
+        for block in self.blocks:
+            for text in [block.text] if block.language == "python" else block.commands:
+                yield block.line, block.language, text
+
+    def skipped(self):
+        """Yield (line, first line of the text, reason) of what is not pasted."""
+        for line, language, text in self.pieces():
+            if reason := self.reason(language, text):
+                yield line, text.strip().splitlines()[0], reason
+
+
+def imported_modules(text):
+    """Yield the packages that a block of Python imports."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.partition(".")[0]
+
+
+def free_ports():
+    """Return a port for each port of the docs; the three brokers of a process have consecutive ones."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            begin = first.getsockname()[1]
+            others = [stack.enter_context(socket.socket()) for _ in range(3)]
+            with contextlib.suppress(OSError, OverflowError):
+                for at, other in enumerate(others[:2], 1):
+                    other.bind(("127.0.0.1", begin + at))
+                others[2].bind(("127.0.0.1", 0))
+                names = {"9092": begin, "9093": begin + 1, "9094": begin + 2, "9096": begin}
+                with socket.socket() as proxy:
+                    proxy.bind(("127.0.0.1", 0))
+                    return names | {"9644": others[2].getsockname()[1], "19092": proxy.getsockname()[1]}
+
+
+class Pasting:
+    """A shell and an interpreter in one directory. Closing it stops what runs in the background."""
+
+    def __init__(self, directory, data=None):
+        self.directory, self._data = directory, data
+        self._ports = free_ports()
+        self._running = {}
+        self.names = {"__name__": "__main__"}
+        path = os.pathsep.join([str(Path(sys.executable).parent), str(ROOT), os.environ["PATH"]])
+        admin = self._ports["9644"]
+        self._environment = os.environ | {
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "OTTLA_ADMIN": f"http://127.0.0.1:{admin}",
+        }
+        if data is not None:
+            self.copy_data("ottla-data")
+        for name, text in FILES.items():
+            (directory / name).write_text(text, encoding="utf-8")
+
+    def copy_data(self, name):
+        """Copy the data of the demo to a place in the directory, once."""
+        place = self.directory / name
+        if self._data is not None and not place.exists():
+            shutil.copytree(self._data, place)
+        return place
+
+    def paste(self, page):
+        """Run the page. Raises AssertionError with the line and the output of what fails."""
+        for name, text in page.files.items():
+            shown = page.first_yaml() if text is None else self._here(text.format(directory=self.directory))
+            (self.directory / name).write_text(shown, encoding="utf-8")
+        if page.broker is not None:
+            self._run(f"ottla serve --data-dir ottla-data {page.broker}".strip(), "the broker")
+        unused = dict(page.edits)
+        for line, language, text in page.pieces():
+            if page.reason(language, text):
+                continue
+            for old in page.edits:
+                if old in text:
+                    text = text.replace(old, page.edits[old])
+                    unused.pop(old, None)
+            where = f"{page.name}:{line}"
+            if language == "python":
+                self._execute(self._here(text, absolute=True), where)
+            else:
+                self._run(text, where)
+        assert not unused, f"{page.name}: nothing has {list(unused)}"
+        self.close()
+
+    def _here(self, text, absolute=False):
+        """Return a text with the ports and directories of this test."""
+        text = PORT.sub(lambda match: str(self._ports[match[1]]), text)
+        text = re.sub(r"\b(b-1:\d+,b-2|b-1|kafka)(?=:\d)", "127.0.0.1", text)
+        for name in re.findall(
+            r"(?<![\w./-])/(?:var|data|mnt|disk\d|etc)(?:/[\w.-]+)*|\b(?:broker-\d|copy-of-kafka-logs)\b", text
+        ):
+            place = (
+                self.copy_data(name.strip("/").replace("/", "-"))
+                if not name.startswith(("/etc", "/var/cache"))
+                else self.directory / name.strip("/").replace("/", "-")
+            )
+            text = re.sub(rf"(?<![\w./-]){re.escape(name)}(?![\w./-])", str(place) if absolute else place.name, text)
+        if absolute:
+            text = re.sub(r'"(ottla-data|committed|checkpoint)"', lambda match: f'"{self.directory / match[1]}"', text)
+        return text
+
+    def _run(self, command, where):
+        command = self._here(command)
+        self._replace_ports_of_files(command)
+        command = self._with_defaults(command)
+        if LONG.match(command):
+            self._start(command, where)
+            return
+        done = subprocess.run(
+            ["bash", "-ec", command],
+            cwd=self.directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=EVENT_TIMEOUT_S,
+        )
+        expected = (0, 1) if FINDS.match(command) else (0,)
+        shown = f"{where}: $ {command}\n{done.stdout}{done.stderr}"
+        assert done.returncode in expected and "Traceback" not in done.stderr, f"exit code {done.returncode}\n{shown}"
+
+    def _replace_ports_of_files(self, command):
+        for name in re.findall(r"[\w./-]+\.properties", command):
+            file = self.directory / name
+            if file.is_file():
+                file.write_text(PORT.sub(lambda match: str(self._ports[match[1]]), file.read_text()))
+
+    def _with_defaults(self, command):
+        """Return the command with the free port, if it would use the port 9092 without naming it."""
+        words = [word for word in command.split() if not re.match(r"\w+=", word)]
+        if words[0] != "ottla":
+            return command
+        group, rest = main, words[1:]
+        context = click.Context(main, info_name="ottla")
+        while isinstance(group, click.Group):
+            group = group.get_command(context, rest.pop(0))
+        if group.name == "serve":
+            is_given = "--listen" in rest or any(word.endswith(".properties") for word in rest)
+            return command if is_given else f"{command} --listen 127.0.0.1:{self._ports['9092']}"
+        has_default = any(each.default == "localhost:9092" for each in group.params)
+        is_given = {"-b", "--bootstrap-server"} & set(rest)
+        return command if is_given or not has_default else f"{command} -b 127.0.0.1:{self._ports['9092']}"
+
+    def _start(self, command, where):
+        """Start a command that runs until it is stopped. It replaces one of its name, and a broker all, as by Ctrl-C."""
+        name = LONG.match(command)[1]
+        for other in list(self._running) if name == "serve" else [name]:
+            self._stop(other)
+        log = (self.directory / f"{name}.log").open("w+")
+        process = subprocess.Popen(
+            ["bash", "-ec", re.sub(r"(^|\s)ottla\b", r"\1exec ottla", command, count=1)],
+            cwd=self.directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if READY.match(command) else log,
+            stderr=log,
+            text=True,
+        )
+        self._running[name] = process, log, f"{where}: $ {command}"
+        if READY.match(command):
+            line = process.stdout.readline()
+            assert "ready" in line, f"{where}: $ {command}\n{line}{Path(log.name).read_text()}"
+
+    def _stop(self, name):
+        if name not in self._running:
+            return
+        process, log, what = self._running.pop(name)
+        ended = process.poll()
+        process.send_signal(signal.SIGINT if name != "serve" else signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        finally:
+            process.kill()
+            if process.stdout is not None:
+                process.stdout.close()
+            log.close()
+        shown = Path(log.name).read_text()
+        assert ended in (None, 0) and "Traceback" not in shown, f"exit code {ended}\n{what}\n{shown}"
+
+    def _execute(self, text, where):
+        """Run a block of Python, with `await` at its top level as in `python -m asyncio`."""
+        code = compile(text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        with contextlib.chdir(self.directory), mock.patch.dict(os.environ, self._environment):
+            if code.co_flags & inspect.CO_COROUTINE:
+                asyncio.run(eval(code, self.names))
+            else:
+                exec(code, self.names)
+
+    def close(self):
+        """Close clients of the interpreter, and stop what runs in the background."""
+        for name, value in list(self.names.items()):
+            if name in ("producer", "consumer") and hasattr(value, "close"):
+                value.close()
+                del self.names[name]
+        if "query" in self.names:
+            self.names.pop("query").stop()
+        for name in reversed(list(self._running)):
+            self._stop(name)
