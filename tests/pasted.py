@@ -12,7 +12,6 @@ import inspect
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -251,7 +250,7 @@ class Pasting:
         return command if is_given or not has_default else f"{command} -b 127.0.0.1:{self._ports['9092']}"
 
     def _start(self, command, where):
-        """Start a command that runs until it is stopped. It replaces one of its name, and a broker all, as by Ctrl-C."""
+        """Start a command that runs until it is stopped. It replaces one of its name, and a broker replaces all."""
         name = LONG.match(command)[1]
         for other in list(self._running) if name == "serve" else [name]:
             self._stop(other)
@@ -275,7 +274,7 @@ class Pasting:
             return
         process, log, what = self._running.pop(name)
         ended = process.poll()
-        process.send_signal(signal.SIGINT if name != "serve" else signal.SIGTERM)
+        process.terminate()
         try:
             process.wait(STOP_TIMEOUT_S)
         finally:
