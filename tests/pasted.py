@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -268,6 +269,8 @@ class Pasting:
         if READY.match(command):
             line = process.stdout.readline()
             assert "ready" in line, f"{where}: $ {command}\n{line}{Path(log.name).read_text()}"
+        while name == "alert" and process.poll() is None and "HANGING" not in Path(log.name).read_text():
+            time.sleep(0.1)
 
     def _stop(self, name):
         if name not in self._running:

@@ -1,11 +1,13 @@
-"""The readme, pasted from top to end into a shell and an interpreter."""
+"""The readme, pasted from top to end into a shell and an interpreter, and the list of the pages that are pasted."""
 
 import contextlib
+import re
 
 import pytest
 
 from ottla.scan.needs import lacking
-from tests.pasted import Page, Pasting
+from tests.pages import NOT_PASTED, PAGES
+from tests.pasted import ROOT, Page, Pasting
 
 README = Page(
     "README.md",
@@ -13,10 +15,24 @@ README = Page(
 )
 
 
-def test_the_readme_can_be_pasted(tmp_path, capsys, monkeypatch):
+def test_the_readme_can_be_pasted(tmp_path, capsys):
     if lacking():
         pytest.skip("the extra audit is not installed")
     with contextlib.closing(Pasting(tmp_path)) as pasting:
         pasting.paste(README)
-    assert "[b'Account-123 -40.00']" in capsys.readouterr().out
+    assert capsys.readouterr().out == "[b'Account-123 -40.00']\n"
     assert (tmp_path / "audit.html").is_file()
+
+
+def test_each_page_with_commands_is_pasted_or_has_a_reason():
+    every = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
+    names = {path.relative_to(ROOT).as_posix() for path in every}
+    assert {name for name in names if any(Page(name).pieces())} == {page.name for page in PAGES} | NOT_PASTED.keys()
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_nothing_is_left_out_of_a_page_that_is_not_there(page):
+    texts = [text for _, _, text in page.pieces()]
+    unused = [pattern for pattern in page.left_out if not any(re.match(pattern, text, re.DOTALL) for text in texts)]
+    assert unused == []
+    assert [old for old in page.edits if not any(old in text for text in texts)] == []
