@@ -31,6 +31,8 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = re.compile(r"(?<=:)(9092|9093|9094|9096|9644|19092)\b")
 LONG = re.compile(r"(?:\w+=\S+ )*ottla (serve|proxy|trace|top|alert)\b(?!.*--once)")
 READY = re.compile(r"(?:\w+=\S+ )*ottla (serve|proxy)\b")
+PLACES = re.compile(r"(?<![\w./-])/(?:var|data|mnt|disk\d|etc)(?:/[\w.-]+)*|\b(?:broker-\d|copy-of-kafka-logs)\b")
+OUTPUTS = re.compile(r'"(ottla-data|committed|checkpoint)"')
 # These exit with 1 if they find something in the data.
 FINDS = re.compile(r"ottla (ctl fault clear|audit|inspect|dump|repair|alert|acl why|txn (why|orphans))\b")
 STOP_TIMEOUT_S = 20
@@ -46,10 +48,9 @@ LEFT_OUT = {
     r"jq ": "needs jq",
     r"ottla top (?!.*--once)": "needs a terminal; tests/unit/cli/top draws it",
 }
+"""Commands that are not pasted, by a pattern for their beginning, with the reason."""
 if importlib.util.find_spec("deltalake") is None:
     LEFT_OUT[r".*format delta"] = "deltalake is not installed"
-"""Commands that are not pasted, by a pattern for their beginning, with the reason."""
-
 
 FILES = {"client.properties": "security.protocol=PLAINTEXT\n", "server.properties": ""}
 """Files that a reader has. Pages show more of their options."""
@@ -69,7 +70,7 @@ class Block(NamedTuple):
 
 
 class Page(NamedTuple):
-    """How a page is pasted. `edits`: replaced texts. `left_out`: more patterns of what is not pasted, with the reason.
+    """A page, and the way to paste it. `edits`: replaced texts. `left_out`: what is not pasted, as in `LEFT_OUT`.
 
     `has_data`: the directory `ottla-data` is that of the demo. `broker`: a broker runs on it from the beginning, as the
     page expects, with these options. `files`: files that the page expects; None is the page's first block of YAML.
@@ -107,7 +108,7 @@ class Page(NamedTuple):
             for text in [block.text] if block.language == "python" else block.commands:
                 yield block.line, block.language, text
 
-    def skipped(self):
+    def list_left_out(self):
         """Yield (line, first line of the text, reason) of what is not pasted."""
         for line, language, text in self.pieces():
             if reason := self.reason(language, text):
@@ -175,38 +176,31 @@ class Pasting:
             (self.directory / name).write_text(shown, encoding="utf-8")
         if page.broker is not None:
             self._run(f"ottla serve --data-dir ottla-data {page.broker}".strip(), "the broker")
-        unused = dict(page.edits)
         for line, language, text in page.pieces():
             if page.reason(language, text):
                 continue
             for old in page.edits:
-                if old in text:
-                    text = text.replace(old, page.edits[old])
-                    unused.pop(old, None)
+                text = text.replace(old, page.edits[old])
             where = f"{page.name}:{line}"
             if language == "python":
                 self._execute(self._here(text, absolute=True), where)
             else:
                 self._run(text, where)
-        assert not unused, f"{page.name}: nothing has {list(unused)}"
         self.close()
 
     def _here(self, text, absolute=False):
-        """Return a text with the ports and directories of this test."""
+        """Return a text with the ports and directories of this test. Spark needs `absolute` paths: it is elsewhere."""
         text = PORT.sub(lambda match: str(self._ports[match[1]]), text)
         text = re.sub(r"\b(b-1:\d+,b-2|b-1|kafka)(?=:\d)", "127.0.0.1", text)
-        for name in re.findall(
-            r"(?<![\w./-])/(?:var|data|mnt|disk\d|etc)(?:/[\w.-]+)*|\b(?:broker-\d|copy-of-kafka-logs)\b", text
-        ):
-            place = (
-                self.copy_data(name.strip("/").replace("/", "-"))
-                if not name.startswith(("/etc", "/var/cache"))
-                else self.directory / name.strip("/").replace("/", "-")
-            )
+        for name in PLACES.findall(text):
+            place = self._place_of(name)
             text = re.sub(rf"(?<![\w./-]){re.escape(name)}(?![\w./-])", str(place) if absolute else place.name, text)
-        if absolute:
-            text = re.sub(r'"(ottla-data|committed|checkpoint)"', lambda match: f'"{self.directory / match[1]}"', text)
-        return text
+        return OUTPUTS.sub(lambda match: f'"{self.directory / match[1]}"', text) if absolute else text
+
+    def _place_of(self, name):
+        """Return the place of this test for a directory of the docs, with the data of the demo if it is one of logs."""
+        own = name.strip("/").replace("/", "-")
+        return self.directory / own if name.startswith(("/etc", "/var/cache")) else self.copy_data(own)
 
     def _run(self, command, where):
         command = self._here(command)
@@ -273,18 +267,17 @@ class Pasting:
             time.sleep(0.1)
 
     def _stop(self, name):
+        """End a command. Raises AssertionError if it has failed before."""
         if name not in self._running:
             return
         process, log, what = self._running.pop(name)
         ended = process.poll()
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        finally:
-            process.kill()
-            if process.stdout is not None:
-                process.stdout.close()
-            log.close()
+        with log, process:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            finally:
+                process.kill()
         shown = Path(log.name).read_text()
         assert ended in (None, 0) and "Traceback" not in shown, f"exit code {ended}\n{what}\n{shown}"
 

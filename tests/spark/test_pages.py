@@ -34,7 +34,7 @@ def test_a_page_can_be_pasted(page, tmp_path, demo_data, request):
 
 @pytest.mark.parametrize(
     "reason",
-    [pytest.param(each[-1], id=f"{page.name}:{each[0]} {each[1]}") for page in PAGES for each in page.skipped()],
+    [pytest.param(each[-1], id=f"{page.name}:{each[0]} {each[1]}") for page in PAGES for each in page.list_left_out()],
 )
 def test_a_command_that_is_not_pasted_has_a_reason(reason):
     pytest.skip(reason)

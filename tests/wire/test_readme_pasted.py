@@ -31,7 +31,7 @@ def test_each_page_with_commands_is_pasted_or_has_a_reason():
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
-def test_nothing_is_left_out_of_a_page_that_is_not_there(page):
+def test_the_list_names_only_commands_that_its_pages_have(page):
     texts = [text for _, _, text in page.pieces()]
     unused = [pattern for pattern in page.left_out if not any(re.match(pattern, text, re.DOTALL) for text in texts)]
     assert unused == []
