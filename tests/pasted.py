@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import inspect
 import os
+import random
 import re
 import shutil
 import socket
@@ -125,21 +126,17 @@ def imported_modules(text):
 
 
 def free_ports():
-    """Return a port for each port of the docs; the three brokers of a process have consecutive ones."""
+    """Return a port for each port of the docs. Several brokers and the proxy have consecutive ones.
+
+    They are below those that systems give to clients, so that none takes one before the command does.
+    """
     while True:
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            begin = first.getsockname()[1]
-            others = [stack.enter_context(socket.socket()) for _ in range(3)]
-            with contextlib.suppress(OSError, OverflowError):
-                for at, other in enumerate(others[:2], 1):
-                    other.bind(("127.0.0.1", begin + at))
-                others[2].bind(("127.0.0.1", 0))
-                names = {"9092": begin, "9093": begin + 1, "9094": begin + 2, "9096": begin}
-                with socket.socket() as proxy:
-                    proxy.bind(("127.0.0.1", 0))
-                    return names | {"9644": others[2].getsockname()[1], "19092": proxy.getsockname()[1]}
+        first = random.randrange(20_000, 32_000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + 8):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            offsets = {"9092": 0, "9093": 1, "9094": 2, "9096": 0, "9644": 3, "19092": 4}
+            return {name: str(first + offset) for name, offset in offsets.items()}
 
 
 class Pasting:
@@ -190,7 +187,7 @@ class Pasting:
 
     def _here(self, text, absolute=False):
         """Return a text with the ports and directories of this test. Spark needs `absolute` paths: it is elsewhere."""
-        text = PORT.sub(lambda match: str(self._ports[match[1]]), text)
+        text = PORT.sub(lambda match: self._ports[match[1]], text)
         text = re.sub(r"\b(b-1:\d+,b-2|b-1|kafka)(?=:\d)", "127.0.0.1", text)
         for name in PLACES.findall(text):
             place = self._place_of(name)
@@ -226,7 +223,7 @@ class Pasting:
         for name in re.findall(r"[\w./-]+\.properties", command):
             file = self.directory / name
             if file.is_file():
-                file.write_text(PORT.sub(lambda match: str(self._ports[match[1]]), file.read_text()))
+                file.write_text(PORT.sub(lambda match: self._ports[match[1]], file.read_text()))
 
     def _with_defaults(self, command):
         """Return the command with the free port, if it would use the port 9092 without naming it."""
