@@ -172,7 +172,7 @@ class Pasting:
             shown = page.first_yaml() if text is None else self._here(text.format(directory=self.directory))
             (self.directory / name).write_text(shown, encoding="utf-8")
         if page.broker is not None:
-            self._run(f"ottla serve --data-dir ottla-data {page.broker}".strip(), "the broker")
+            self.run(f"ottla serve --data-dir ottla-data {page.broker}".strip(), "the broker")
         for line, language, text in page.pieces():
             if page.reason(language, text):
                 continue
@@ -182,7 +182,7 @@ class Pasting:
             if language == "python":
                 self._execute(self._here(text, absolute=True), where)
             else:
-                self._run(text, where)
+                self.run(text, where)
         self.close()
 
     def _here(self, text, absolute=False):
@@ -199,7 +199,8 @@ class Pasting:
         own = name.strip("/").replace("/", "-")
         return self.directory / own if name.startswith(("/etc", "/var/cache")) else self.copy_data(own)
 
-    def _run(self, command, where):
+    def run(self, command, where):
+        """Run a command. Raises AssertionError with its output if it fails, or does not start."""
         command = self._here(command)
         self._replace_ports_of_files(command)
         command = self._with_defaults(command)
