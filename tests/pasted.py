@@ -245,7 +245,7 @@ class Pasting:
     def _start(self, command, where):
         """Start a command that runs until it is stopped. It replaces one of its name, and a broker replaces all."""
         name = LONG.match(command)[1]
-        for other in list(self._running) if name == "serve" else [name]:
+        for other in reversed(list(self._running)) if name == "serve" else [name]:
             self._stop(other)
         log = (self.directory / f"{name}.log").open("w+")
         process = subprocess.Popen(
@@ -296,5 +296,6 @@ class Pasting:
                 del self.names[name]
         if "query" in self.names:
             self.names.pop("query").stop()
-        for name in reversed(list(self._running)):
-            self._stop(name)
+        with contextlib.ExitStack() as stack:  # the first that has failed keeps none of the others
+            for name in list(self._running):
+                stack.callback(self._stop, name)
