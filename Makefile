@@ -117,7 +117,7 @@ dist:
 	build/bare/bin/ottla --version
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
-	@$(BIN)/python -m ottla.demo
+	@$(BIN)/ottla demo
 
 conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }

@@ -157,6 +157,7 @@ class _Partition:
         self.ended_elsewhere: Mapping[OpenTransaction, bool] = {}
         self.present: hanging.Present | None = None
         self._lacking: frozenset[int] = frozenset()
+        self._tearing: frozenset[int] = frozenset()
         self._reached = reached
         self._settled_ms = settled_ms
         self._request = request
@@ -248,6 +249,7 @@ class _Partition:
         result = torn.judge(part, matched, self._known, self._settled_ms, self._request.since_ms or 0, self._reached)
         self.findings += result.findings
         self._lacking = result.lacking
+        self._tearing = result.tearing
         open_now = tuple(self._judge_open(one, result.undone) for one in found)
         self.findings += hanging.findings(open_now)
         return open_now
@@ -296,6 +298,9 @@ class _Partition:
             left_out.update(part.anomalies_left_out)
         rows = [part.anomalies for part in self._parts]
         every = np.concatenate(rows) if rows else np.empty((0, events.ANOMALY_COLUMNS), dtype=np.int64)
+        # The finding on the abort that tears its transaction covers this.
+        is_torn = np.isin(every[:, events.ANOMALY_ABORT_OFFSET], [*self._tearing])
+        every = every[~(is_torn & (every[:, events.ANOMALY_KIND] == events.EMPTY_COMMIT))]
         place, folder = self._place, self._log.path
         for check, messages in _OF_ANOMALIES.items():
             self.findings += make_findings(check, messages, place, folder, every, left_out, self._known)

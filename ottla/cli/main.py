@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Commands by purpose. Each name has the module with a function of that name, and the line of its help.
 GROUPS: Final = {
     "Run": {
+        "demo": ("ottla.cli.demo", "Play stories about transactions on a broker, and audit its files."),
         "serve": ("ottla.cli.serve", "Run the broker."),
         "configs": ("ottla.cli.configs", "List options with value, default, origin and meaning."),
         "ctl": ("ottla.cli.ctl.command", "Query and control a running broker or proxy over its admin port."),

@@ -1,1 +1,1 @@
-"""Demo of Kafka's transactions in stories: `python -m ottla.demo`. free"""
+"""Demo of Kafka's transactions in stories: `ottla demo`. free"""

@@ -2,13 +2,12 @@
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,29 +65,30 @@ def running_broker(bootstrap: str, data_dir: Path | None) -> Broker:
 
 
 @contextlib.contextmanager
-def own_broker(keep: bool) -> Iterator[Broker]:
-    """Run `ottla serve` on a free port. Its temporary data directory is deleted unless `keep` is set."""
-    directory = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
-    ready_file, log_file = directory / "ready", directory / "broker.log"
-    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
-    command += ["--data-dir", str(directory / "data"), "--ready-file", str(ready_file)]
-    began = time.monotonic()
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    broker = Broker("", directory / "data", process)
-    try:
-        while not ready_file.exists() or not ready_file.read_text().endswith("\n"):
-            if process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
-                raise DemoFailed(f"the broker did not start:\n{log_file.read_text()[-2000:]}")
-            time.sleep(0.005)
-        broker.ready_s = time.monotonic() - began
-        broker.bootstrap = ready_file.read_text().split()[1].rpartition("//")[2]
-        yield broker
-    finally:
-        if process.poll() is None:
-            broker.stop()
-        if not keep:
-            shutil.rmtree(directory, ignore_errors=True)
+def own_broker(data_dir: Path | None = None, overrides: Sequence[str] = ()) -> Iterator[Broker]:
+    """Run `ottla serve` on a free port, with its data in `data_dir`, or in a temporary directory. `overrides`: options
+    of the broker, each KEY=VALUE."""
+    with tempfile.TemporaryDirectory(prefix="ottla-demo-", ignore_cleanup_errors=True) as folder:
+        directory = Path(folder)
+        broker = Broker("", data_dir or directory / "data", None)
+        ready_file, log_file = directory / "ready", directory / "broker.log"
+        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(broker.data_dir), "--ready-file", str(ready_file)]
+        command += [word for override in overrides for word in ("--override", override)]
+        began = time.monotonic()
+        with log_file.open("wb") as log:
+            broker.process = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            while not ready_file.exists() or not ready_file.read_text().endswith("\n"):
+                if process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
+                    raise DemoFailed(f"the broker did not start:\n{log_file.read_text()[-2000:]}")
+                time.sleep(0.005)
+            broker.ready_s = time.monotonic() - began
+            broker.bootstrap = ready_file.read_text().split()[1].rpartition("//")[2]
+            yield broker
+        finally:
+            if process.poll() is None:
+                broker.stop()
 
 
 class DemoClients:

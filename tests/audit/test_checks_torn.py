@@ -20,14 +20,15 @@ PLACE = ("ledger", 0)
 COMMIT, ABORT = 1, 0
 
 
-def decide(*decisions, epoch=0, producer_id=7, complete=True, gaps=(), cleaned_below=0):
-    """History of one id: (kind, ms after the beginning) each; offsets named in `gaps` are left out before it."""
+def decide(*decisions, epoch=0, producer_id=7, complete=True, gaps=(), cleaned_below=0, open_ms=1):
+    """History of one id: (kind, ms after the beginning) each, open for `open_ms`; offsets named in `gaps` are left out
+    before it."""
     decoder = history.HistoryDecoder(0, cleaned_below)
     offset = 0
     for at, (kind, ms) in enumerate(decisions):
         offset += 5 if at in gaps else 0
         value = TransactionValue(
-            producer_id, epoch, 60_000, 2 if kind else 3, (("ledger", (0,)),), BEGAN_MS + ms, BEGAN_MS + ms - 1
+            producer_id, epoch, 60_000, 2 if kind else 3, (("ledger", (0,)),), BEGAN_MS + ms, BEGAN_MS + ms - open_ms
         )
         steps = [value, value._replace(status=4 if kind else 5, partitions=(), last_update_ms=BEGAN_MS + ms + 1)]
         for step in steps if complete else steps[:1]:
@@ -178,6 +179,27 @@ def test_an_undecided_abort_is_a_warning_and_an_undecided_commit_an_error():
     assert (aborted.severity, aborted.offset) == ("warning", 9)
     (committed,) = check(decide((ABORT, 10_000)), marker(ABORT, 10_001, 3), marker(COMMIT, 99_000, 9, first=5))
     assert (committed.severity, committed.offset) == ("error", 9)
+
+
+@pytest.mark.parametrize("cut", [(), (1,)])
+@pytest.mark.parametrize("epoch", [0, 1], ids=["V1", "V2"])
+def test_an_abort_by_hand_before_the_commit_tears_the_transaction(cut, epoch):
+    known = decide((COMMIT, 10_000), epoch=epoch, open_ms=5_000)
+    (finding,) = check(known, marker(ABORT, 9_000, 3), marker(COMMIT, 10_001, 4, epoch, first=-1), cut=cut)
+    assert (finding.severity, finding.offset, finding.transactional_id) == ("error", 3, "order-1")
+    assert "from offset 0 on; then the coordinator decided COMMIT" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "open_ms", "ended_from"),
+    [(COMMIT, 500, -1), (COMMIT, 5_000, 4), (ABORT, 5_000, -1)],
+    ids=["before the transaction", "with records after it", "of what is aborted"],
+)
+def test_an_abort_by_hand_that_tears_nothing_is_a_warning(kind, open_ms, ended_from):
+    known = decide((kind, 10_000), open_ms=open_ms)
+    (finding,) = check(known, marker(ABORT, 9_000, 3), marker(kind, 10_001, 5, first=ended_from))
+    assert (finding.severity, finding.offset) == ("warning", 3)
+    assert "nothing is wrong" in finding.action
 
 
 def test_other_epoch_is_another_transaction():

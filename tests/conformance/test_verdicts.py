@@ -133,10 +133,14 @@ def test_an_abort_in_one_partition_tears_what_its_coordinator_holds(states):
     states.client.end("torn-1", producer_id, epoch, commit=True)
     states.client.until(lambda: [states.client.last_stable_offset(topic, each) for each in (0, 1)] == [3, 2])
     assert [aborted_producers(states.client, topic, each) for each in (0, 1)] == [[producer_id], []]
+    found = run_audit(states.broker.data_dir, "torn", "reused").at_least("warning")
+    (torn,) = [one for one in found if one.topic == topic]
+    assert (torn.check, torn.severity, torn.partition, torn.transactional_id) == ("torn", "error", 0, "torn-1")
+    assert "an administrator wrote it" in torn.action
 
 
-def run_audit(directory):
-    return audit(ThreadRunner(1), Request((str(directory),), (), round(time.time() * 1000), ("hanging",)))
+def run_audit(directory, *checks):
+    return audit(ThreadRunner(1), Request((str(directory),), (), round(time.time() * 1000), checks or ("hanging",)))
 
 
 def aborted_producers(client, topic, partition):

@@ -98,7 +98,9 @@ def check_kafka_python(arguments):
     tool, *rest = arguments
     shown = subprocess.run([sys.executable, "-m", f"kafka.{tool}", *rest, "--help"], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
-    assert " ".join(rest[-2:]) in shown.stdout
+    names = [word for word in rest if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-")][:2]
+    assert " ".join(names) in shown.stdout
+    assert [word for word in rest if word.startswith("--") and word not in shown.stdout] == []
 
 
 def check_docker(arguments):

@@ -37,7 +37,7 @@ USUAL_PARTITIONS = 50
 
 # Columns of a decision, one row for each of its partitions. PLACE and ID index the history's lists, KIND is the type of
 # the marker (0 abort, 1 commit), PENDING is 1 while the coordinator still awaits the answer to a marker, COORDINATOR is
-# the partition of `__transaction_state`, OFFSET the one of the record there.
+# the partition of `__transaction_state`, OFFSET the one of the record there, START_MS the beginning of the transaction.
 PRODUCER_ID = 0
 EPOCH = 1
 KIND = 2
@@ -47,7 +47,8 @@ ID = 5
 COORDINATOR = 6
 OFFSET = 7
 PENDING = 8
-DECISION_COLUMNS = 9
+START_MS = 9
+DECISION_COLUMNS = 10
 
 # `known_from_ms` of a coordinator's partition whose last offsets compaction removed: no decision is certain.
 NEVER = 2**62
@@ -145,7 +146,7 @@ class HistoryDecoder:
         for topic, numbers in state.partitions or ():
             for number in numbers:
                 place = self._places.setdefault((topic, number), len(self._places))
-                self._rows.extend((*head, place, index, self._coordinator, offset, 0))
+                self._rows.extend((*head, place, index, self._coordinator, offset, 0, state.start_ms))
 
     def result(self) -> RangeHistory:
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, DECISION_COLUMNS)

@@ -192,12 +192,13 @@ class TornResult(NamedTuple):
     """Findings of a partition, and the producers that lack a marker in it.
 
     `undone`: the last decision by producer id, if its marker is missing, so that its transaction is still open here.
-    `lacking`: all producers that lack a marker.
+    `lacking`: all producers that lack a marker. `tearing`: the offsets of aborts that tear a committed transaction.
     """
 
     findings: list[Finding]
     undone: dict[int, Longs]
     lacking: frozenset[int] = frozenset()
+    tearing: frozenset[int] = frozenset()
 
 
 def judge(
@@ -253,8 +254,13 @@ def judge(
     undone = [index for index in undone if index not in doubtful]
     found.unverifiable["decisions"] += len(doubtful)
     found.add_missing(undone, set(last.values()), first_offsets)
-    for row in others:
-        if row[END_MS] <= settled_ms:
+    tearing = []
+    commits = find_torn_commits(others, decisions, (carried_out > 0) & (first_offsets == NOWHERE))
+    for row, commit in zip(others, commits, strict=True):
+        if commit is not None:
+            found.add_early_abort(row, decisions[commit])
+            tearing.append(int(row[MARKER_OFFSET]))
+        elif row[END_MS] <= settled_ms:
             found.add_without_decision(row, reached.decided_until_ms)
     for row in again:
         if row[END_MS] <= settled_ms:
@@ -262,9 +268,8 @@ def judge(
     found.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
     awaited = {int(producers[index]): index for index in unproven} | last
     awaited = {one: at for one, at in awaited.items() if not carried_out[at:][producers[at:] == one].any()}
-    return TornResult(
-        found.findings + found.summary(), {one: decisions[index] for one, index in awaited.items()}, lacking
-    )
+    of_awaited = {one: decisions[index] for one, index in awaited.items()}
+    return TornResult(found.findings + found.summary(), of_awaited, lacking, frozenset(tearing))
 
 
 def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
@@ -288,6 +293,26 @@ def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Long
                 missing.remove(index)
                 others[:] = [one for one in others if one is not row]
                 break
+
+
+def find_torn_commits(rows: Sequence[Longs], decisions: Longs, unfilled: NDArray[np.bool_]) -> list[int | None]:
+    """Return for each marker the index of the COMMIT whose records it has ended before as an ABORT, or None.
+
+    The transaction was open when the ABORT was written, so an administrator wrote it. `unfilled`: the decisions whose
+    marker is here and ended no record. In transactions V2 a decision has the next epoch.
+    """
+    of_decisions = keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
+    began, decided = decisions[:, history.START_MS], decisions[:, history.UPDATED_MS] + SKEW_MS
+    is_commit = unfilled & (decisions[:, history.KIND] == 1) & (began > 0)
+    found: list[int | None] = []
+    for row in rows:
+        key = int(keys(row[PRODUCER_ID], row[EPOCH]))
+        first, end = (
+            np.searchsorted(of_decisions, (key, key + 2)) if not row[FATE] and row[FIRST_OFFSET] >= 0 else (0, 0)
+        )
+        is_torn = is_commit[first:end] & (began[first:end] <= row[END_MS]) & (row[END_MS] <= decided[first:end])
+        found.append(int(first + is_torn.argmax()) if is_torn.any() else None)
+    return found
 
 
 def agrees(row: Longs, decisions: Longs) -> bool:
@@ -317,6 +342,19 @@ class _TornFindings:
             f"{at_time(int(decision[history.UPDATED_MS]))}, but this partition has {here}",
             f"the other partitions of this transaction have {decided}: treat this as an incident, and correct the data "
             "of this partition's consumers by hand",
+        )
+
+    def add_early_abort(self, marker: Longs, decision: Longs) -> None:
+        name = self._known.ids[decision[history.ID]]
+        producer = name_producer(name, int(marker[PRODUCER_ID]), int(marker[EPOCH]))
+        self._add(
+            "error",
+            marker,
+            name,
+            f"torn: ABORT for {producer} ended its open records from offset {int(marker[FIRST_OFFSET]):,} on; then the "
+            f"coordinator decided COMMIT {at_time(int(decision[history.UPDATED_MS]))}, which found none here",
+            "an administrator wrote it, and the other partitions of this transaction have COMMIT: correct the data of "
+            "this partition's consumers by hand",
         )
 
     def add_missing(self, undone: Sequence[int], last: set[int], first_offsets: Longs) -> None:

@@ -215,7 +215,8 @@ def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) 
     if config.advertised_listeners and not advertised:
         raise refuse("advertised.listeners", "at least one listener besides those of the controller")
     if any(listener.host in ("0.0.0.0", "::") for listener in advertised or listeners):
-        raise refuse("advertised.listeners", f"{LISTENER_RANGE}, with a host that clients can reach")
+        because = "" if advertised else ", because a listener at 0.0.0.0 or :: names none"
+        raise refuse("advertised.listeners", f"{LISTENER_RANGE}, with a host that clients can reach{because}")
     names = [listener.name for listener in advertised or listeners]
     between_brokers = listener_names(config.inter_broker_listener_name)
     if not between_brokers.issubset(names):

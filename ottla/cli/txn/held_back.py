@@ -105,7 +105,7 @@ def show(found: HeldPartitions, output: Output, bootstrap: str, properties: str)
         commands = {
             (remedy.advice, remedy.command): (held.place[0], held.place[1], held.oldest.start_offset)
             for held in reversed(found.held)
-            for remedy in remedies(held.oldest, held.verdict, bootstrap, found.now_ms, properties)
+            for remedy in reversed(remedies(held.oldest, held.verdict, bootstrap, found.now_ms, properties))
             if remedy.command
         }
         rows = [(*place, *remedy) for remedy, place in reversed(commands.items())]

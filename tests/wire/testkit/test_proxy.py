@@ -34,7 +34,7 @@ LIBRDKAFKA = {"log_level": 0, "socket.timeout.ms": 10_000}
 def broker():
     """A broker with coordinators: their topic is created when a client looks for one."""
     find = codec.request_class(ApiKey.FIND_COORDINATOR)(key_type=1, coordinator_keys=["ledger"])
-    with own_broker(keep=False) as broker:
+    with own_broker() as broker:
         with connect(broker) as client:
             assert client.send(find).coordinators[0].error_code == 0
         yield broker
@@ -379,7 +379,7 @@ def copy(producer, consumer, topic):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Yield the journal entries of a run, and its log directory."""
-    with own_broker(keep=False) as broker:
+    with own_broker() as broker:
         with ProxyServer(broker.bootstrap) as proxy:
             play(proxy, "ledger")
             entries = list(proxy.journal.since(0))
@@ -445,7 +445,7 @@ def test_an_acknowledged_write_missing_from_the_log_is_found(run, tmp_path):
 
 
 def test_a_batch_without_a_number_that_arrives_twice_is_found(tmp_path):
-    with own_broker(keep=False) as broker:
+    with own_broker() as broker:
         with ProxyServer(broker.bootstrap) as proxy:
             fault = proxy.add(api="Produce", do="duplicate")
             producer = KafkaProducer(bootstrap_servers=proxy.bootstrap, enable_idempotence=False)

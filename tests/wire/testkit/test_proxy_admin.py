@@ -50,7 +50,7 @@ class Steered:
 
 @pytest.fixture(scope="module")
 def upstream():
-    with own_broker(keep=False) as broker:
+    with own_broker() as broker:
         yield broker.bootstrap
 
 

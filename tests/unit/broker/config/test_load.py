@@ -323,7 +323,7 @@ def test_a_listener_advertises_its_own_address_unless_configured(flags, listener
         ),
         (
             "listeners=INSIDE://a:1,OUTSIDE://0.0.0.0:2",
-            r"advertised.listeners= \(default\): must be .* a host that clients can reach",
+            r"advertised.listeners= \(default\): must be .* a host that clients can reach, because a listener at 0",
         ),
         (
             "listeners=INSIDE://a:1,OUTSIDE://b:2 advertised.listeners=INSIDE://a:1 inter.broker.listener.name=OUTSIDE",
