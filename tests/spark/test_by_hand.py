@@ -1,4 +1,4 @@
-"""What a person at a shell or a notebook sees: plans that name the read, and errors without the tracebacks of Spark."""
+"""Plans that name the read, and errors without tracebacks of Spark's processes, for a person at a shell or a notebook."""
 
 import traceback
 
@@ -87,7 +87,9 @@ def read_damage(root):
 
 @pytest.mark.parametrize("fail", [read_with_a_wrong_option, read_another_column, read_another_partition, read_damage])
 def test_an_explained_error_has_no_traceback_of_a_process_of_spark(spark, write_log, fail):
-    write_log().data(10, value=b"x" * 40)
+    log = write_log()
+    log.data(10, value=b"x" * 40)
+    log.data(1)
     options, text = fail(write_log.root)
     reader = spark.read.format("ottla")
     if schema := options.pop("schema", None):
