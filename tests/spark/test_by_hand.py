@@ -1,4 +1,4 @@
-"""Plans that name the read, and errors without tracebacks of Spark's processes, for a person at a shell or a notebook."""
+"""Plans that name the read, and errors without tracebacks of Spark's processes, as a person sees them."""
 
 import traceback
 
