@@ -9,7 +9,8 @@ only if `additionalProperties` is true. An array may have `maxItems` items, by d
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ottla.admin.routes import AdminError, did_you_mean
+from ottla.admin.routes import AdminError
+from ottla.suggestion import did_you_mean
 
 Schema = Mapping[str, Any]
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, a_list, an_object
-from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route, did_you_mean
+from ottla.admin.routes import AdminError, AdminRequest, AdminResponse, Route
 from ottla.broker.loggers import LEVELS, ROOT, check_logger, level_name
 from ottla.broker.ports.clock import Clock, Timer
+from ottla.suggestion import did_you_mean
 
 log = logging.getLogger(__name__)
 

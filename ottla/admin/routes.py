@@ -7,11 +7,11 @@ disconnected. It raises an `AdminError` for a bad request.
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ottla.broker.turns import Wait
+from ottla.suggestion import did_you_mean
 
 JSON: Final = "application/json"
 MOST_QUERY_FIELDS: Final = 50
@@ -161,14 +161,6 @@ class Router:
 
     def _pattern_of(self, segments: Sequence[str]) -> tuple[str, ...] | None:
         return next((pattern for pattern in self._patterns if _matches(pattern, segments)), None)
-
-
-def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """Return the end of an error text about an unknown name: the closest name, else all names."""
-    near = get_close_matches(name, names, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"there is {', '.join(names)}" if names else "there is none"
 
 
 def _segments_of(path: str) -> list[str]:

@@ -7,6 +7,8 @@ other views use the same names for the same things. docs/data-source.md describe
 import re
 from typing import Any
 
+from ottla.suggestion import did_you_mean
+
 RECORDS = "records"
 BATCHES = "batches"
 TRANSACTIONS = "transactions"
@@ -121,7 +123,7 @@ def check_schema(view: str, fields: list[tuple[str, str]]) -> list[str]:
     for given, kind in fields:
         name = names.get(given.lower())
         if name is None:
-            raise SchemaError(f"the {view} have no column {given!r}; they have {', '.join(columns)}")
+            raise SchemaError(f"the {view} have no column {given!r}; {did_you_mean(given, columns)}")
         if kind != columns[name]:
             raise SchemaError(f"column {name} of the {view} is {columns[name]}, not {kind}")
         found.append(name)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 ENDED = 0
 # Ctrl-C is handled within this time.
 ANSWER_SECONDS = 1
-# Beginning of the last line of a Python traceback with an error of Ottla.
-_RAISED = re.compile(r"ottla[\w.]*: ")
+# Beginning of a line with an error of Ottla: the last one of a Python traceback, or Spark's without a traceback.
+_RAISED = re.compile(r"(\[PYTHON_DATA_SOURCE_ERROR\] .*?: )?ottla[\w.]*: ")
 # Entries of the folder of `--checkpoint`: the alerts that `--once` printed, and Spark's folder for a stream's state.
 _PRINTED = "told.json"
 _SPARKS = "offsets"

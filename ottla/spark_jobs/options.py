@@ -4,7 +4,7 @@ The module imports little, as `source.py` does. Options that Spark's Kafka sourc
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -15,6 +15,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, MODES
 from ottla.spark_jobs.kafka_options import instead_of, is_met
+from ottla.suggestion import did_you_mean, nearest_name
 from ottla.wire import is_kafka_address
 
 READ_COMMITTED = "read_committed"
@@ -112,6 +113,13 @@ class Options(NamedTuple):
     audited: Mapping[str, str] = SPARK_OPTIONS
 
 
+def option_texts(path: str | Sequence[str], options: dict[str, str | int]) -> dict[str, str]:
+    """Return the options as Spark passes them, with those for one path or several. True is `true`."""
+    where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    return where | given
+
+
 def read_options(given: dict[str, str]) -> Options:
     """Check the options. Raises OptionError, with the possible values, for an invalid option."""
     values = {name: default for name, (default, _) in OPTIONS.items()}
@@ -120,12 +128,10 @@ def read_options(given: dict[str, str]) -> Options:
         if key not in OPTIONS and key not in _SPARKS_OPTIONS:
             if is_met(name, value):
                 continue
-            instead = _ELSEWHERE.get(key) or instead_of(name) or f"it has {', '.join(OPTIONS)}"
+            instead = _ELSEWHERE.get(key) or instead_of(name) or did_you_mean(name, OPTIONS)
             raise OptionError(f"the ottla source has no option {name!r}; {instead}")
         values[key] = value.strip() if key in OPTIONS else value
-        allowed = OPTIONS[key][1] if key in OPTIONS else ()
-        if allowed and value not in allowed:
-            raise OptionError(f"option {key} must be one of {', '.join(allowed)}, not {value!r}")
+        _check_value(key, value)
     for name, views in _BOUNDED.items():
         if values[name] != OPTIONS[name][0] and values["view"] not in views:
             which = f"view{'s' if len(views) > 1 else ''} {' and '.join(views)}"
@@ -151,6 +157,15 @@ def read_options(given: dict[str, str]) -> Options:
         min_partitions=_above_zero("minPartitions", values["minPartitions"]) or 1,
         audited={name: values[name] for name in SPARK_OPTIONS},
     )
+
+
+def _check_value(key: str, value: str) -> None:
+    allowed = OPTIONS[key][1] if key in OPTIONS else ()
+    if not allowed or value in allowed:
+        return
+    if near := nearest_name(value, allowed):
+        raise OptionError(f"option {key} is {value!r}; did you mean {near}?")
+    raise OptionError(f"option {key} must be one of {', '.join(allowed)}, not {value!r}")
 
 
 def _command_config(values: dict[str, str]) -> str:

@@ -162,6 +162,7 @@ def pack_packages(folder: Path) -> Path:
             "ottla/__init__.py",
             "ottla/files.py",
             "ottla/printable.py",
+            "ottla/suggestion.py",
             "ottla/verdict.py",
             "pyspark_ottla.py",
         ):

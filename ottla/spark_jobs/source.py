@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from ottla.scan import schemas
 from ottla.scan.needs import check_planner
+from ottla.spark_jobs.brief import without_traceback
 from ottla.spark_jobs.options import OptionError, Options, check_utf8, read_options
 from ottla.spark_jobs.table_options import kept_options, options_of_table, table_schema
 from ottla.wire import is_kafka_address
@@ -58,6 +59,7 @@ class OttlaSource(DataSource):
     Names of columns are written in any case.
     """
 
+    @without_traceback()
     def __init__(self, options: dict[str, str]) -> None:
         # Spark imports Arrow next. If Arrow is missing, the process ends and Spark only reports a crash.
         check_planner()
@@ -67,12 +69,14 @@ class OttlaSource(DataSource):
     def name(cls) -> str:
         return "ottla"
 
+    @without_traceback()
     def schema(self) -> str | StructType:
         options = options_of_table(self.options)
         if options is not None:
             return table_schema(read_options(options).view, options)
         return schemas.ddl(self._options().view)
 
+    @without_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(kept_options(schema) | dict(self.options))
         check_utf8(options.paths)
@@ -84,6 +88,7 @@ class OttlaSource(DataSource):
         reader.written = _written(fields, schema)
         return PushedReader(reader) if options.pushdown else reader
 
+    @without_traceback()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if find_spec("pyspark.sql.streaming.datasource") is None:
             raise OptionError(_OLD_STREAMS)
@@ -101,9 +106,11 @@ class OttlaSource(DataSource):
         stream.written = _written(fields, schema)
         return stream
 
+    @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise OptionError(_READ_ONLY)
 
+    @without_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise OptionError(_READ_ONLY)
 

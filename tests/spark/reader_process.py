@@ -16,7 +16,7 @@ import pytest
 from tests.timeout import EVENT_TIMEOUT_S
 
 SCRIPT = """
-import json, sys, threading
+import json, re, sys, threading
 from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ def count(root, options):
     try:
         return str(spark.read.format("ottla").options(**options).load(root).count())
     except PySparkException as error:
-        return "|".join(sorted({line for line in str(error).splitlines() if line.startswith("ottla.")}))
+        return "|".join(sorted(set(re.findall(r"\\bottla(?:\\.\\w+)+: .*", str(error)))))
 
 
 for line in sys.stdin:

@@ -1,6 +1,7 @@
 """The data source on special files and on batches of gigabytes: the reason in one line, in bounded memory."""
 
 import os
+import re
 import shutil
 import sys
 
@@ -55,7 +56,7 @@ def directory(sound, tmp_path):
 
 def reasons(error):
     """Return the lines with the reason from Spark's output about a failed Python data source."""
-    return {line.partition(": ")[2] for line in str(error).splitlines() if line.startswith("ottla.")}
+    return set(re.findall(r"\bottla(?:\.\w+)+: (.*)", str(error)))
 
 
 @pytest.mark.parametrize(("name", "kind"), UNFIT)

@@ -150,8 +150,10 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"isolation_level": "committed"}, "isolation.level must be one of read_committed, read_uncommitted"),
-        ({"isolation_levle": "read_committed"}, "no option"),
+        ({"isolation_level": "committed"}, "isolation.level is 'committed'; did you mean read_committed"),
+        ({"isolation_levle": "read_committed"}, r"no option 'isolation.levle'; did you mean isolation.level\?"),
+        ({"startingOffset": "earliest"}, r"no option 'startingoffset'; did you mean startingOffsets\?"),
+        ({"color": "red"}, "no option 'color'; there is isolation.level, on.damage"),
         ({"subscribePattern": "ledger.*"}, "option topics takes globs"),
         ({"maxOffsetsPerTrigger": "5"}, "spark.readStream has it"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
@@ -167,7 +169,8 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
         ({"endingOffsets": '{"ledger": {"99": 1}}'}, "endingOffsets names ledger-99, which is not among"),
         ({"view": "nothing"}, "view must be one of records, batches, "),
         ({"schema": "offset string"}, "column offset of the records is bigint, not string"),
-        ({"schema": "offsets long"}, "no column 'offsets'"),
+        ({"schema": "offsets long"}, r"no column 'offsets'; did you mean offset\?"),
+        ({"view": "record"}, r"option view is 'record'; did you mean records\?"),
     ],
 )
 def test_invalid_options_are_refused_with_a_message(read, reference, options, message):

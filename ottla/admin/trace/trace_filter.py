@@ -7,11 +7,12 @@ its length. Where another field may have the same bytes, `is_about` decides late
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.admin.routes import AdminError, did_you_mean
+from ottla.admin.routes import AdminError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests.frames import RequestHeader, is_flexible
 from ottla.protocol.subject import Subject
 from ottla.protocol.varints import write_unsigned_varint
+from ottla.suggestion import did_you_mean
 
 QUERY: Final[Mapping[str, str]] = {
     "client_id": "Requests of this client.",

@@ -4,7 +4,6 @@ Spark reads the valid files itself, without Python. The data source reads the re
 be cached.
 """
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -18,7 +17,7 @@ from ottla.spark_jobs.cache.filling import Filled, fill
 from ottla.spark_jobs.cache.names import FOLDER
 from ottla.spark_jobs.cache.partition_cache import PartitionCache
 from ottla.spark_jobs.cache.upkeep import CacheFailed, Run, live_options, parts, up_to_date
-from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
+from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, option_texts, read_options
 from ottla.spark_jobs.spark_runner import group_works
 
 if TYPE_CHECKING:
@@ -77,10 +76,7 @@ def _check_options(path: str | Sequence[str], options: dict[str, str | int]) -> 
             f"cached() has no option {', '.join(refused)}; it has {', '.join(TAKEN)}. "
             'spark.read.format("ottla") has the others, and reads the log without a cache'
         )
-    where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
-    # `True` is "true", as in the options of Spark's own sources.
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    checked = read_options({**where, **given})
+    checked = read_options(option_texts(path, options))
     if remote := [storage.hide_secrets(one) for one in checked.paths if storage.is_remote(one)]:
         raise OptionError(
             f"{remote[0]}: cached() reads only log directories on local disks, where it can detect changed files"

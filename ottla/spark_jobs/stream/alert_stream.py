@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from ottla.scan import schemas
 from ottla.scan.needs import check_worker
+from ottla.spark_jobs.brief import without_traceback
 from ottla.spark_jobs.stream.alert_rows import Alert, alert, changes, keep_first_seen
 from ottla.spark_jobs.stream.stream_options import StreamOptions
 from ottla.spark_jobs.views.base import rename_columns
@@ -34,11 +35,13 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return a position without alerts: the first micro-batch reports the transactions that hang already."""
         return {"hanging": []}
 
+    @without_traceback()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the transactions that hang now, each as first reported. Return `start` itself if nothing changed."""
         now = self._look() if self._only_one is None else self._only_one
         return {"hanging": keep_first_seen(start["hanging"], now)}
 
+    @without_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
         self._only_one = self._look()
 

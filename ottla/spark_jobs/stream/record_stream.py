@@ -16,6 +16,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas, storage
 from ottla.scan.narrowing import NO_OFFSET, narrowed_range, offset_for_time
 from ottla.scan.needs import check_worker
+from ottla.spark_jobs.brief import without_traceback
 from ottla.spark_jobs.options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -50,6 +51,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[TopicPartition, int] | None = None
         self.written: list[str] | None = None
 
+    @without_traceback()
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new query. Spark does not call this for a query that continues from a checkpoint."""
         logs = self._logs()
@@ -81,6 +83,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
+    @without_traceback()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch."""
         logs = self._logs()
@@ -101,6 +104,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = limit_offsets(before, ends, limit.max_rows)
         return to_json(Positions(ends, ids))
 
+    @without_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of Trigger.AvailableNow at the present last stable offsets."""
         self._target = self._ends_now(self._logs())
@@ -108,6 +112,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None
 
+    @without_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return tasks for the offsets between two positions."""
         from ottla.scan.ranges import plan_tasks
@@ -135,6 +140,10 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the Arrow record batches of one task."""
+        with without_traceback():
+            yield from self._read_task(partition)
+
+    def _read_task(self, partition: InputPartition) -> Iterator[Any]:
         check_worker()
         from ottla.scan.damage_log import DamageLog
         from ottla.scan.records import RecordScan

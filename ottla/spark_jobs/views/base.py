@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ottla.scan import schemas
 from ottla.scan.arrow import record_batch
 from ottla.scan.needs import check_worker
+from ottla.spark_jobs.brief import without_traceback
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, Bounds, narrow
 from ottla.spark_jobs.views.query_tasks import Task
@@ -49,15 +50,17 @@ class ViewReader(DataSourceReader):
         """Yield the Arrow record batches of one task."""
         raise NotImplementedError
 
+    @without_traceback()
     def partitions(self) -> list[InputPartition]:
         check_worker()
         return [InputPartition(task) for task in self.plan()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        check_worker()
-        # Without tasks Spark makes an InputPartition of None.
-        task = partition.value
-        return iter(()) if task is None else rename_columns(self.rows_or_batches(task), self.written)
+        with without_traceback():
+            check_worker()
+            # Without tasks Spark makes an InputPartition of None.
+            if partition.value is not None:
+                yield from rename_columns(self.rows_or_batches(partition.value), self.written)
 
     def to_arrow(self, rows: Iterable[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
         """Convert rows: dicts by column name, with at least the requested columns; times as int microseconds."""
