@@ -34,7 +34,7 @@ help:
 	@echo "make mutants      change one line at a time, 120 times, and tell which changes no test sees (hours)"
 	@echo "make bench        the broker's and the scan's figures"
 	@echo "make docs         write the pages that are made from code"
-	@echo "make site         the pages of docs/ as a static site in build/site"
+	@echo "make site         the readme and the pages of docs/ as a static site in build/site (installs Zensical)"
 	@echo "make dist         the sdist, the plain wheel and their SBOM in build/dist (docs/release.md)"
 	@echo "make format       let ruff rewrite what it can"
 	@echo "make clean        remove the environment and the caches"
@@ -100,9 +100,12 @@ docs: $(STAMP)
 	$(BIN)/python -m lab.metrics_page > docs/metrics.md.new
 	mv docs/metrics.md.new docs/metrics.md
 
-site: $(STAMP)
-	$(BIN)/mkdocs build --quiet
-	@echo "build/site/index.html"
+# The pages need nothing of Ottla: the smaller environment is enough.
+site: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
+	@$(BIN)/python -c 'import zensical' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	$(BIN)/python -m lab.site_pages build
+	$(BIN)/zensical build --strict --config-file build/zensical.toml
+	@echo "build/site/index.html (the search needs a server: $(PYTHON) -m http.server --directory build/site)"
 
 # The wheel is installed into an environment of its own, which shows that it needs nothing else, and whose list is the SBOM.
 dist:
@@ -122,7 +125,7 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
-	@$(BIN)/python -c 'import deltalake, grpc_status, moto, pandas' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance]'
+	@$(BIN)/python -c 'import deltalake, grpc_status, moto, pandas, zensical' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance,site]'
 	@mkdir -p build
 	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest --junitxml=build/conformance.xml tests/conformance tests/crash tests/wire tests/scan tests/audit tests/spark tests/unit; status=$$?; \
 	  $(BIN)/python -m lab.compatibility_page build/conformance.xml > build/compatibility.md \

@@ -57,8 +57,7 @@ def test_the_sdist_has_what_its_tests_need(built):
         ".ci/run",
         "docker-compose.yml",
         "Dockerfile",
-        "mkdocs.yml",
-        "docs/site_hooks.py",
+        "docs/site/zensical.toml",
         "CHANGELOG.md",
     )
     assert [name for name in wanted if not (tree / name).is_file()] == []
