@@ -80,6 +80,7 @@ PAGES = [
 NOT_PASTED = {
     "CONTRIBUTING.md": "it is about a checkout: CI runs its commands",
     "docs/containers.md": "needs containers",
+    "docs/ecosystem.md": "needs a schema registry",
     "docs/logins.md": "needs an account of a cloud, or a broker with logins: tests/wire/broker/test_every_login.py",
     "docs/others.md": "benchmarks take long",
     "docs/release.md": "it publishes a release",
