@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ottla import __version__
-from ottla.suggestion import nearest_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -104,9 +103,11 @@ class LateCommands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command and its arguments. An unknown command ends with the known one that is most like it."""
         name = args[0]
-        near = nearest_name(name, COMMANDS)
-        if near and name not in COMMANDS and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {name!r}. Did you mean {near!r}?")
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            from ottla.suggestion import nearest_name
+
+            if near := nearest_name(name, COMMANDS):
+                ctx.fail(f"No such command {name!r}. Did you mean {near!r}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
