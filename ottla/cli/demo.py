@@ -2,13 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import click
 
-from ottla.cli.output import fail
-
-USAGE: Final = 2
+from ottla.cli.output import USAGE, fail
 
 
 @click.command()

@@ -18,12 +18,12 @@ def without_traceback() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _is_explained(error) and _is_process_of_spark():
+        if _names_its_remedy(error) and _is_process_of_spark():
             os.environ[_HIDE] = "1"
         raise
 
 
-def _is_explained(error: Exception) -> bool:
+def _names_its_remedy(error: Exception) -> bool:
     """Return whether the text has the cause and the remedy, so that the place in the source does not help."""
     from ottla.audit.selection import BadArgument
     from ottla.scan.damage_log import DamagedSegment

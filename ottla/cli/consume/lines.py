@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from ottla.cli.consume.reader import FatedRecord
+from ottla.cli.consume.reader import ConsumedRecord
 from ottla.fates import Fate
 from ottla.printable import printable, text_or_base64
 from ottla.protocol.times import at_time
@@ -12,7 +12,7 @@ LONGEST_SHOWN: Final = 200
 """Characters of a key or a value that the text shows without `--whole`."""
 
 
-def json_line(topic: str, shown: FatedRecord) -> str:
+def json_line(topic: str, shown: ConsumedRecord) -> str:
     """Return a line with the fields of `ottla dump` that a record has, and those that `ottla produce` reads."""
     record, header = shown.record, shown.header
     return json.dumps(
@@ -34,7 +34,7 @@ def json_line(topic: str, shown: FatedRecord) -> str:
     )
 
 
-def text_line(shown: FatedRecord, *, whole: bool) -> str:
+def text_line(shown: ConsumedRecord, *, whole: bool) -> str:
     """Return PARTITION:OFFSET, time, fate, key and value, with two spaces between them."""
     record = shown.record
     columns = (
@@ -47,7 +47,7 @@ def text_line(shown: FatedRecord, *, whole: bool) -> str:
     return "  ".join(columns)
 
 
-def _fate_text(shown: FatedRecord) -> str:
+def _fate_text(shown: ConsumedRecord) -> str:
     text = str(shown.fate)
     if shown.fate is not Fate.NONE:
         header = shown.header

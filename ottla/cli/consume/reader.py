@@ -30,7 +30,7 @@ class Span(NamedTuple):
     stable: int
 
 
-class FatedRecord(NamedTuple):
+class ConsumedRecord(NamedTuple):
     """A record with its fate.
 
     `waiting_for`: the last stable offset, if the record's fate is settled and committed reads do not reach it yet.
@@ -83,7 +83,7 @@ class TopicReader:
         self._topic_id = topic_id
         self._ids = TransactionalIds(cluster, complain)
 
-    def read(self, span: Span, *, committed_only: bool) -> Iterator[FatedRecord]:
+    def read(self, span: Span, *, committed_only: bool) -> Iterator[ConsumedRecord]:
         """Yield the records of a span in order. Raises Unanswered, ProtocolError, and OSError for deleted records."""
         stable_end = max(span.first, min(span.end, span.stable))
         try:
@@ -94,7 +94,7 @@ class TopicReader:
         except ProtocolError as error:
             raise ProtocolError(f"{self._topic}-{span.partition}: {error}") from None
 
-    def _read_stable(self, span: Span, committed_only: bool) -> Iterator[FatedRecord]:
+    def _read_stable(self, span: Span, committed_only: bool) -> Iterator[ConsumedRecord]:
         where = self._address, self._topic, self._topic_id, span.partition
         with open_stream(*where, span.end) as stream:
             for answer in read_answers(stream, span):
@@ -105,7 +105,7 @@ class TopicReader:
                     if not committed_only or fate is not Fate.ABORTED:
                         yield from self._records(span, answer, position, header, fate)
 
-    def _read_unstable(self, span: Span) -> Iterator[FatedRecord]:
+    def _read_unstable(self, span: Span) -> Iterator[ConsumedRecord]:
         where = self._address, self._topic, self._topic_id, span.partition
         with open_stream(*where) as ahead, open_stream(*where) as stream:
             markers = MarkersAhead(
@@ -132,7 +132,7 @@ class TopicReader:
         header: BatchHeader,
         fate: Fate,
         stable: int | None = None,
-    ) -> Iterator[FatedRecord]:
+    ) -> Iterator[ConsumedRecord]:
         """Yield the records of a batch in the span, none of a control batch. Raises ProtocolError."""
         if header.is_control:
             return
@@ -142,7 +142,7 @@ class TopicReader:
         waiting_for = None if fate is Fate.OPEN else stable
         for record in iter_records(answer.records, header, position):
             if span.first <= record.offset < span.end:
-                yield FatedRecord(span.partition, record, header, fate, waiting_for, name)
+                yield ConsumedRecord(span.partition, record, header, fate, waiting_for, name)
 
 
 def read_answers(stream: PartitionStream, span: Span) -> Iterator[Answer]:

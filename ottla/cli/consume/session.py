@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from ottla.cli.consume.lines import json_line, text_line
-from ottla.cli.consume.reader import FatedRecord, Span, TopicReader
+from ottla.cli.consume.reader import ConsumedRecord, Span, TopicReader
 from ottla.colours import OF_VERDICT, Style, is_coloured
 from ottla.printable import printable, shell_line
 from ottla.protocol.errors import ErrorCode
@@ -73,7 +73,7 @@ class Session:
             if left == 0:
                 return
 
-    def _print(self, records: Iterator[FatedRecord]) -> int:
+    def _print(self, records: Iterator[ConsumedRecord]) -> int:
         """Print records, many in one call. Those before an error are printed, too. Return their number."""
         count, held, held_size = 0, list[str](), 0
         try:
@@ -89,7 +89,7 @@ class Session:
                 click.echo("\n".join(held))
         return count
 
-    def _line(self, each: FatedRecord) -> str:
+    def _line(self, each: ConsumedRecord) -> str:
         if self._options.as_json:
             return json_line(self._options.topic, each)
         return self._style(OF_VERDICT.get(each.fate, ""), text_line(each, whole=self._options.whole))
