@@ -64,7 +64,7 @@ class Cluster(Brokers):
 
     def topology(self, topics: Iterable[str] | None = None, *, with_rights: bool = False) -> Topology:
         """Return the brokers, and these topics or all, from the first bootstrap address that answers."""
-        message = _metadata_request(topics, with_rights)
+        message = metadata_request(topics, with_rights)
         asked_at_s = time.monotonic()
         return parse_topology(self.ask_any(message))._replace(asked_at_s=asked_at_s)
 
@@ -73,7 +73,7 @@ class Cluster(Brokers):
 
         A leader has learned that it is one, so these are the leaders of all answers that came before.
         """
-        message = _metadata_request(topics)
+        message = metadata_request(topics)
         found, asked = parse_topology(self.ask_any(message)), set[Address]()
         while left := [address for address in found.brokers.values() if address not in asked]:
             asked.add(left[0])
@@ -275,16 +275,27 @@ class Cluster(Brokers):
                 raise Unanswered(f"no coordinator of {key!r}: {error_name(row.error_code)}")
             time.sleep(RETRY_S)
 
+    def known_transactions(
+        self, topology: Topology, states: Sequence[str] = OPEN_STATES
+    ) -> tuple[list[KnownTransaction], list[str]]:
+        """Return the ids in these states, or in all without any, and the reasons why brokers did not answer."""
+        found: list[KnownTransaction] = []
+        gaps: list[str] = []
+        for broker, address in sorted(topology.brokers.items()):
+            try:
+                found += self.describe(broker, address, self.list_ids(broker, address, states))
+            except Unanswered as error:
+                gaps.append(str(error))
+        return [each for each in found if not states or each.state in states], gaps
+
     def transactional_ids(self, producer_ids: Iterable[int]) -> dict[int, str]:
         """Return the transactional ids of these producer ids that this user sees. Raises Unanswered."""
-        listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
-        found: dict[int, str] = {}
-        for broker, address in sorted(self.topology([]).brokers.items()):
-            for some in chunks(sorted(producer_ids), PRODUCER_IDS_AT_ONCE):
-                reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(some)))
-                _check(broker, reply.error_code)
-                found |= {row.producer_id: row.transactional_id for row in reply.transaction_states}
-        return found
+        ids = sorted(producer_ids)
+        return {
+            row.producer_id: row.transactional_id
+            for broker, address in sorted(self.topology([]).brokers.items())
+            for row in self._list_producers(broker, address, ids)
+        }
 
     def committed_offsets(self) -> Iterator[tuple[str, int, Any]]:
         """Yield what `fetch_offsets` yields, of all groups that this user sees. Raises Unanswered."""
@@ -362,13 +373,16 @@ class Cluster(Brokers):
         return list(self.ask(address, request(transactional_ids=list(transactional_ids))).transaction_states)
 
     def _known_to(self, broker: int, address: Address, producer_ids: Sequence[int]) -> list[KnownTransaction]:
+        rows = self._list_producers(broker, address, producer_ids)
+        return self.describe(broker, address, [row.transactional_id for row in rows])
+
+    def _list_producers(self, broker: int, address: Address, producer_ids: Sequence[int]) -> Iterator[Any]:
+        """Yield the rows of ListTransactions answers of one broker for these producer ids."""
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
-        transactional_ids: list[str] = []
-        for chunk in chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
-            reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
+        for some in chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
+            reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(some)))
             _check(broker, reply.error_code)
-            transactional_ids += [row.transactional_id for row in reply.transaction_states]
-        return self.describe(broker, address, transactional_ids)
+            yield from reply.transaction_states
 
     def describe(self, broker: int, address: Address, transactional_ids: Sequence[str]) -> list[KnownTransaction]:
         """Return the states of these ids, as far as they exist and the broker coordinates them."""
@@ -435,7 +449,8 @@ def _is_of_coordinator(topology: Topology, known: KnownTransaction) -> bool:
     return place is None or place.leader == known.coordinator
 
 
-def _metadata_request(topics: Iterable[str] | None, with_rights: bool = False) -> Any:
+def metadata_request(topics: Iterable[str] | None, with_rights: bool = False) -> Any:
+    """Return a Metadata request for these topics, or for all, which creates none."""
     request = codec.request_class(ApiKey.METADATA)
     rows = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
     return request(topics=rows, allow_auto_topic_creation=False, include_topic_authorized_operations=with_rights)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ottla.protocol.values import TopicPartition
 from ottla.scan.cluster.listing import ServedPartition, list_cluster_partitions
 from ottla.scan.listing import UnreadableDirectory
-from ottla.verdict import OPEN_STATES, KnownTransaction, OpenTransaction
+from ottla.verdict import KnownTransaction, OpenTransaction
 from ottla.wire import Unanswered
 from ottla.wire.address import KafkaAddress, connections_to
 from ottla.wire.brokers import Address
@@ -37,25 +37,18 @@ def ask_cluster(address: KafkaAddress) -> ClusterState:
             topology = cluster.topology()
             readable = [(one.log.topic, one.log.partition) for one in partitions if not one.unread]
             opened, gaps = cluster.open_transactions(readable)
-            coordinated = _ask_coordinators(cluster, topology, gaps)
+            coordinated, unheard = cluster.known_transactions(topology)
+            coordinated.sort()
+            gaps += unheard
             groups = _count_commits(cluster, topology, gaps)
     except Unanswered as error:
         raise UnreadableDirectory(f"{address}: {error}") from None
     leaders = {
         (name, number): place.leader for name in topology.topics for number, place in topology.topics[name].items()
     }
-    return ClusterState(topology.cluster_id, topology.brokers, leaders, partitions, opened, coordinated, groups, gaps)
-
-
-def _ask_coordinators(cluster: Cluster, topology: Topology, gaps: list[str]) -> list[KnownTransaction]:
-    """Return the unfinished transactions that coordinators know, and add what was not answered to `gaps`."""
-    found: list[KnownTransaction] = []
-    for broker, address in sorted(topology.brokers.items()):
-        try:
-            found += cluster.describe(broker, address, cluster.list_ids(broker, address))
-        except Unanswered as error:
-            gaps.append(str(error))
-    return sorted(one for one in found if one.state in OPEN_STATES)
+    return ClusterState(
+        topology.cluster_id, topology.brokers, leaders, partitions, opened, sorted(coordinated), groups, gaps
+    )
 
 
 def _count_commits(cluster: Cluster, topology: Topology, gaps: list[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.wire import Unanswered
-from ottla.wire.cluster import EARLIEST, LATEST, READ_COMMITTED, RETRY_S, Cluster
+from ottla.wire.cluster import EARLIEST, LATEST, READ_COMMITTED, RETRY_S, Cluster, metadata_request
 from ottla.wire.login import error_name
 from ottla.wire.topology import DELETED, Topology
 
@@ -49,7 +49,7 @@ class Refused(Exception):
 def list_topics(cluster: Cluster, *, with_internal: bool) -> list[TopicRow]:
     """Return the topics that this user sees, by name."""
     rows = []
-    for topic in sorted(_ask_metadata(cluster, None).topics, key=lambda topic: str(topic.name)):
+    for topic in sorted(cluster.ask_any(metadata_request(None)).topics, key=lambda topic: str(topic.name)):
         if topic.is_internal and not with_internal:
             continue
         if topic.error_code:
@@ -62,7 +62,7 @@ def list_topics(cluster: Cluster, *, with_internal: bool) -> list[TopicRow]:
 
 def describe_partitions(cluster: Cluster, name: str) -> list[PartitionRow]:
     """Return the partitions of a topic. Raises Unanswered."""
-    (topic,) = (each for each in _ask_metadata(cluster, [name]).topics if each.name == name)
+    (topic,) = (each for each in cluster.ask_any(metadata_request([name])).topics if each.name == name)
     if topic.error_code in DELETED:
         raise Unanswered(f"topic {name} does not exist, or this user lacks DESCRIBE on it")
     if topic.error_code:
@@ -144,15 +144,9 @@ def _has_leaders(topology: Topology, name: str) -> bool:
     return bool(places) and all(place.leader in topology.brokers for place in places.values())
 
 
-def _ask_metadata(cluster: Cluster, names: Sequence[str] | None) -> Any:
-    request = codec.request_class(ApiKey.METADATA)
-    rows = None if names is None else [request.MetadataRequestTopic(name=name) for name in names]
-    return cluster.ask_any(request(topics=rows, allow_auto_topic_creation=False))
-
-
 def _ask_controller(cluster: Cluster, message: Any) -> Any:
     """Return the answer of the controller, as far as the brokers name it. Before KRaft, only it answers."""
-    metadata = _ask_metadata(cluster, [])
+    metadata = cluster.ask_any(metadata_request([]))
     for broker in metadata.brokers:
         if broker.node_id == metadata.controller_id:
             return cluster.ask((broker.host, broker.port), message)

@@ -79,8 +79,9 @@ def why(
 
     Exit codes: 0 nothing is held back, 1 something is, 2 usage, or not all brokers answered.
     """
-    from ottla.cli.txn.held_back import places_of_group, places_of_topic, search
+    from ottla.cli.txn.held_back import places_of_group, search
     from ottla.cli.txn.held_back import show as show_held
+    from ottla.cli.txn.progress import list_places
     from ottla.cli.txn.why import explain, show
 
     if group is not None and topic is not None:
@@ -92,7 +93,8 @@ def why(
             explained = explain(cluster, topic, partition)
             show(explained, output_for(format_name), bootstrap_server, properties)
             return SOMETHING if explained.held_back else NOTHING
-        places = places_of_topic(cluster, topic) if group is None else places_of_group(cluster, group)
+        topics = [] if topic is None else [topic]
+        places = places_of_group(cluster, group) if group is not None else list_places(cluster, topics)
         found = search(cluster, *places)
         show_held(found, output_for(format_name), bootstrap_server, properties)
         for gap in found.gaps:

@@ -12,7 +12,6 @@ from ottla.wire import Unanswered
 from ottla.wire.cluster import GROUP, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from ottla.wire.judge_open import judge_open
 from ottla.wire.login import error_name
-from ottla.wire.topology import DELETED
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 
@@ -40,15 +39,6 @@ class HeldPartitions(NamedTuple):
     asked: int
     gaps: list[str]
     now_ms: int
-
-
-def places_of_topic(cluster: Cluster, topic: str | None) -> tuple[list[TopicPartition], list[str]]:
-    """Return the partitions of a topic, or of all, and reasons why some are missing. Raises Unanswered."""
-    topology = cluster.topology(None if topic is None else [topic])
-    if topic is not None and (error := topology.errors.get(topic)):
-        raise Unanswered(f"topic {topic}: {error_name(error)}")
-    gaps = [f"topic {name}: {error_name(error)}" for name, error in topology.errors.items() if error not in DELETED]
-    return [(name, number) for name in sorted(topology.topics) for number in sorted(topology.topics[name])], gaps
 
 
 def places_of_group(cluster: Cluster, group: str) -> tuple[list[TopicPartition], list[str]]:

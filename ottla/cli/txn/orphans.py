@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.cli.output import Output, table_of
-from ottla.cli.txn.progress import open_transactions
+from ottla.cli.txn.progress import list_places, open_transactions
 from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
-from ottla.wire import Unanswered
 from ottla.wire.cluster import Cluster
 from ottla.wire.judge_open import judge_open
-from ottla.wire.login import error_name
-from ottla.wire.topology import DELETED
 
 
 class Search(NamedTuple):
@@ -28,13 +25,7 @@ class Search(NamedTuple):
 
 def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
     """Query every partition of these topics, or of all, and return the verdicts on the open transactions."""
-    topology = cluster.topology(topics or None)
-    for name in topics:
-        if error := topology.errors.get(name):
-            raise Unanswered(f"topic {name}: {error_name(error)}")
-    gaps = [f"topic {name}: {error_name(error)}" for name, error in topology.errors.items() if error not in DELETED]
-    places = [(name, number) for name in sorted(topology.topics) for number in sorted(topology.topics[name])]
-
+    places, gaps = list_places(cluster, topics)
     opened, unheard = open_transactions(cluster, places)
     now_ms = round(time.time() * 1000)
     rows, _, unsure, now_ms = judge_open(

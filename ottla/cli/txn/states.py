@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from ottla.cli.output import Output, table_of
 from ottla.verdict import OPEN_STATES, KnownTransaction, judge_time, time_left_ms
-from ottla.wire import Unanswered
 from ottla.wire.cluster import Cluster
 
 
@@ -21,13 +20,7 @@ class States(NamedTuple):
 def search(cluster: Cluster, with_ended: bool) -> States:
     """Query all brokers for the ids that they coordinate: those with an open transaction, or all."""
     states: Sequence[str] = () if with_ended else OPEN_STATES
-    known, gaps = [], []
-    for broker, address in sorted(cluster.topology([]).brokers.items()):
-        try:
-            known += cluster.describe(broker, address, cluster.list_ids(broker, address, states))
-        except Unanswered as error:
-            gaps.append(str(error))
-    known = [each for each in known if with_ended or each.state in OPEN_STATES]
+    known, gaps = cluster.known_transactions(cluster.topology([]), states)
     known.sort(key=lambda each: (not is_open(each), each.start_ms, each.transactional_id))
     return States(known, gaps, round(time.time() * 1000))
 
