@@ -21,6 +21,7 @@ from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Activity
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.values import TransactionMarker
 
 if TYPE_CHECKING:
@@ -65,11 +66,9 @@ class PeerLink:
     At times leaders refuse markers or their answers are lost. Some markers are lost or arrive again seconds later.
     """
 
-    def __init__(self, broker: Broker, world: "World", number: int) -> None:
-        """Create the link of the broker with this number."""
+    def __init__(self, broker: Broker, world: "World") -> None:
         sink: Any = broker.transactions.sink
         self._deliver = sink.write_marker
-        self._number = number
         self._world = world
         sink.write_marker = self.write_marker
 
@@ -100,8 +99,13 @@ class PeerLink:
             return  # the leader is down
         world.note("late marker", b"")
         world.met["late markers"] += 1
+        leader, _ = assembly.broker.cluster.leader_of(topic, index)
+        if leader == NO_LEADER:
+            return
+        # It has crossed its link. Over another one it might arrive in a transaction that `causes` has not seen.
         world.causes.on_delivered(assembly, topic, index, marker)
-        world.run_in_turn(lambda: world.peers[self._number].receive(topic, index, marker))
+        receiver = world.peers[leader - world.first_id]
+        world.run_in_turn(lambda: receiver.receive(topic, index, marker))
 
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
         """Deliver a marker and ignore its answer."""

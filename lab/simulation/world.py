@@ -373,7 +373,7 @@ class World:
         self._life += 1
         if self._life == 1:
             turns.alone(lambda: self._furnish(assembly))
-        self.peers = [PeerLink(each, self, number) for number, each in enumerate(assembly.broker.brokers)]
+        self.peers = [PeerLink(each, self) for each in assembly.broker.brokers]
         if self._small_segments:
             cluster = assembly.broker.cluster
             for topic in cluster.topics.values():  # opens the partitions, which are still closed after a clean stop
