@@ -245,7 +245,7 @@ class Dispatcher:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.reservation.shrink(len(body) + entries * ENTRY_BYTES)
         self._broker.turns.charge(entries * FREED_ENTRY_US)
-        del body  # the message owns its data
+        body = b""  # the message owns its data
         if trailing_bytes:
             _log_trailing_bytes(request, trailing_bytes)
         return await api.handle(self._broker, request)
