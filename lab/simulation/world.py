@@ -15,7 +15,7 @@ from typing import Final
 
 from lab.in_memory.disk import MemoryDisk
 from lab.simulation import faults
-from lab.simulation.broker_parts import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
+from lab.simulation.broker_parts import CountedWorkers, ErrorLog, PeerLink, count_forgotten, report_requests
 from lab.simulation.causes import Causes, Generations
 from lab.simulation.charged import ChargeMeter
 from lab.simulation.clients import draw_clients
@@ -365,7 +365,7 @@ class World:
         except (LogDirectoryError, OSError) as error:
             self.faults.cannot_start(error)
             return
-        assembly.dispatchers = [ReportingDispatcher(each, self) for each in assembly.broker.brokers]
+        assembly.dispatchers = [report_requests(each, self) for each in assembly.broker.brokers]
         if self.seed % 2:
             assembly.broker.watch()  # the event history must change nothing
         if self.profile.expires:
