@@ -35,7 +35,7 @@ from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol.producer_id_node import parse_address
 from ottla.protocol.requests import codec
-from ottla.protocol.walked import walk_name
+from ottla.protocol.walked import describe_build
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Server:
             raise
         self._health.running(self.broker)
         directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
-        log.info("Serving %s on %s (%s walk over records)", directory, listeners, walk_name())
+        log.info("Serving %s on %s (%s)", directory, listeners, describe_build())
         self._assembly.start_housekeeping()
         self._collector.start()
         return addresses
