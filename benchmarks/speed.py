@@ -3,14 +3,14 @@
     python benchmarks/speed.py                               about ten minutes
     python benchmarks/speed.py --only table --write docs/measured.md
     python benchmarks/speed.py --form before=../before --form now=.     two states of Ottla, instead of this one
-    python benchmarks/speed.py --form plain=../plain --form compiled=. --form "compiled, PGO"=.:/usr/bin/python3
+    python benchmarks/speed.py --form plain=. --form c=build/form --form "c, PGO"=build/form:/usr/bin/python3
     python benchmarks/speed.py --rounds 1 --megabytes 16 --seconds 0.5 --connections 20 --most 100   half a minute
 
 The brokers take turns in each round. A form is a label, a directory that contains the package `ottla` (a checkout, or
-the site-packages of an environment), and the Python that runs it, by default this one. What of the package is compiled
-is used: a new git worktree has nothing compiled. A second table has the ratios to the first form. kfake needs Go,
-Apache Kafka needs Java 17 and Maven. A broker that cannot run is left out, and the table says so. Growth is measured
-for the first form.
+the site-packages of an environment), and the Python that runs it, by default this one. What is compiled there is used:
+the engine in the `build/form` of `make test-compiled`, the walk in a checkout, nothing in a new git worktree. The last
+table has the ratios to the first form. kfake needs Go, Apache Kafka needs Java 17 and Maven. A broker that cannot run
+is left out, and the table says so. Growth is measured for the first form.
 """
 
 import argparse

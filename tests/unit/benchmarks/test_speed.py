@@ -165,7 +165,7 @@ def test_a_form_runs_the_package_of_its_directory_and_is_named_by_its_label(colu
     assert [(column.name, column.ours) for column in found.columns] == [("now", True), ("compiled, PGO", True)]
     here, there = found.notes
     assert "9.8.7" not in here and ("; commit " in here) == (FOLDER.parent / ".git").exists()
-    assert "9.8.7" in there and "Python walk" in there and "commit" not in there
+    assert "9.8.7" in there and "plain Python" in there and "commit" not in there
 
 
 def test_an_interpreter_without_the_dependencies_is_refused_with_the_remedy(columns, tmp_path):
