@@ -26,7 +26,6 @@ FOLDERS = {
         "fetch_check init_producer_id offset_commit partition_rows produce produce_check txn_offset_commit "
         "verification"
     ),
-    "ottla/broker/cluster": "image",
     "ottla/broker/coordinator": "runtime shard",
     "ottla/broker/group": "commits log metadata_manager offsets shard",
     "ottla/broker/log": (
