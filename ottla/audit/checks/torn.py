@@ -227,8 +227,9 @@ def judge(
     undone: list[int] = []
     # Decisions that may be older than the partition. Still, an open transaction here may await their markers.
     unproven: list[int] = []
-    again = [row for row in others if agrees(row, decisions)]
-    others = [row for row in others if not agrees(row, decisions)]
+    agreeing = [agrees(row, decisions) for row in others]
+    again = [row for row, is_agreeing in zip(others, agreeing, strict=True) if is_agreeing]
+    others = [row for row, is_agreeing in zip(others, agreeing, strict=True) if not is_agreeing]
     contradicted = {int(row[DECISION]): row for row in reversed(others) if row[DECISION] >= 0}
     for index in missing:
         decision = decisions[index]
@@ -304,6 +305,8 @@ def find_torn_commits(rows: Sequence[Longs], decisions: Longs, unfilled: NDArray
     of_decisions = keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
     began, decided = decisions[:, history.START_MS], decisions[:, history.UPDATED_MS] + SKEW_MS
     is_commit = unfilled & (decisions[:, history.KIND] == 1) & (began > 0)
+    if not is_commit.any():
+        return [None] * len(rows)
     found: list[int | None] = []
     for row in rows:
         key = int(keys(row[PRODUCER_ID], row[EPOCH]))
