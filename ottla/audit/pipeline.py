@@ -41,7 +41,8 @@ ANYWHERE = 2**62
 # At most this many transactions of a range, and of all ranges, are kept for the timelines of a report.
 MOST_RECENT = 500
 MOST_RECENT_OF_ALL = 200_000
-LARGEST_CUT_BYTES = 1024 * 1024 * 1024
+# The progress line shows ranges that are done.
+LARGEST_CUT_BYTES = 16 * 1024 * 1024 * 1024
 MOST_TRIES = 3
 # Records are deleted from a partition of a cluster while it is read: only this partition is read again.
 MOST_READS = 10
@@ -88,8 +89,8 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     coordinators = {number: index for (_, number), index in longest if not listed[index].unread}
     copied_from = [*_longest(logs, copied_topics).values()]
     needed = sorted({*chosen, *coordinators.values(), *copied_from})
-    cores = _count_sharing_cores(runner.parallelism, [listed[index].log.size_bytes for index in needed])
-    works = {index: _works(cores, index, listed[index], settings) for index in needed}
+    cores = _count_sharing_cores(runner, listed, (chosen, coordinators.values(), copied_from))
+    works = {index: _works(cores[index], index, listed[index], settings) for index in needed}
     limits = _limits(runner, request, listed, works)
     works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
     known = _history(runner, listed, coordinators, works)
@@ -105,7 +106,7 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
             break
         listed = _list_again(request, listed, gone)
         again = [index for index in gone if not listed[index].unread]
-        parts = [part for index in again for part in _works(cores, index, listed[index], settings)]
+        parts = [part for index in again for part in _works(1, index, listed[index], settings)]
         later = [_with_decisions(part._replace(limit=limits.get(part.part.partition)), known) for part in parts]
         ready = [part for part in ready if part.part.partition not in gone] + later
         chosen = [index for index in chosen if not listed[index].unread]
@@ -305,7 +306,7 @@ def _works(cores: int, index: int, one: Listed, settings: Settings) -> list[Work
 
 
 def _continue(
-    cores: int,
+    cores: Mapping[int, int],
     request: Request,
     listed: Sequence[Listed],
     now: Continued,
@@ -320,7 +321,7 @@ def _continue(
             continue
         log = listed[index].log
         try:
-            ranges = cut_later(request.carry.path, index, log, one, _target_bytes(cores, log))
+            ranges = cut_later(request.carry.path, index, log, one, _target_bytes(cores[index], log))
         except FileNotFoundError as error:
             raise FilesVanished(f"{log.name}: {error}") from None
         except OSError as error:
@@ -333,12 +334,19 @@ def _continue(
     return found
 
 
-def _count_sharing_cores(cores: int, sizes: Iterable[int]) -> int:
-    """Return the number of cores that share a partition: 1 if whole partitions, the largest first, busy all cores."""
-    loads = [0] * max(cores, 1)
-    for size in sorted(sizes, reverse=True):
-        heapreplace(loads, loads[0] + size)
-    return 1 if max(loads) * len(loads) <= MOST_UNEVEN * sum(loads) else len(loads)
+def _count_sharing_cores(runner: Runner, listed: Sequence[Listed], groups: Iterable[Collection[int]]) -> dict[int, int]:
+    """Map each partition to the number of cores that share it. `groups`: partitions that are read at the same time.
+
+    One core reads a partition if whole partitions of its groups, the largest first, keep all cores busy.
+    """
+    found: dict[int, int] = {}
+    for group in groups:
+        loads = [0] * max(runner.parallelism, 1)
+        for size in sorted((listed[index].log.size_bytes for index in group), reverse=True):
+            heapreplace(loads, loads[0] + size)
+        cores = 1 if max(loads) * len(loads) <= MOST_UNEVEN * sum(loads) else len(loads)
+        found |= {index: max(cores, found.get(index, 1)) for index in group}
+    return found
 
 
 def _target_bytes(cores: int, log: PartitionLog) -> int:

@@ -36,7 +36,7 @@ MOST_ANOMALIES = 1_000
 MOST_GAPS = 1_000
 # Ended transactions are handled together: NumPy takes as long for a few rows as for a thousand.
 ROWS_AT_ONCE = 4_096
-# At most this many groups of them have separate counts.
+# At most this many groups of them have separate counts, and numbers that are not packed.
 MOST_APART = 64
 
 _DECODED = [("offset", True), ("key", True), ("value", True), ("timestamp", True)]
@@ -317,6 +317,7 @@ class _Collector:
         self._waiting: list[Longs] = []
         self._waiting_rows = self._marker_bytes = self._data_bytes = 0
         self._ends: list[Longs] = []
+        self._packed: list[Ends] = []
         self._shared: list[Longs] = []
 
     def take(self, step: "Step") -> None:
@@ -360,6 +361,8 @@ class _Collector:
         self._shared.append(once.count_markers_by_epoch(undecided))
         if len(self._shared) > MOST_APART:
             self._shared = [once.combine(self._shared)]
+            self._packed.append(across.pack(self._ends))
+            self._ends = []
         self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))
         most = self._work.settings.recent
         self._recent.append(ended[max(0, len(ended) - most) :].copy())
@@ -393,7 +396,7 @@ class _Collector:
             self._first_batch_ms,
             self._latest_ms,
             self._matcher.result(),
-            across.pack(self._ends),
+            across.join([*self._packed, across.pack(self._ends)]),
             once.combine(self._shared),
             _concatenate(self._anomalies, events.ANOMALY_COLUMNS),
             self._anomalies_left_out,
