@@ -282,18 +282,24 @@ def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
 
 def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Longs) -> None:
     """Remove from both lists the pairs that match if a slow clock made the marker older than its decision."""
-    for row in list(others):
-        for index in missing:
-            decision = decisions[index]
-            if (
-                decision[history.PRODUCER_ID] == row[PRODUCER_ID]
-                and decision[history.EPOCH] == row[EPOCH]
-                and decision[history.KIND] == row[FATE]
-                and row[END_MS] < decision[history.UPDATED_MS] <= row[END_MS] + SKEW_MS
-            ):
-                missing.remove(index)
-                others[:] = [one for one in others if one is not row]
-                break
+    if not missing:
+        return
+    of_decisions = keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
+    kinds, times = decisions[:, history.KIND], decisions[:, history.UPDATED_MS]
+    is_missing = np.zeros(len(decisions), dtype=bool)
+    is_missing[missing] = True
+    kept = []
+    for row in others:
+        key = int(keys(row[PRODUCER_ID], row[EPOCH]))
+        first, end = np.searchsorted(of_decisions, (key, key + 1))
+        late_by = times[first:end] - row[END_MS]
+        matches = is_missing[first:end] & (kinds[first:end] == row[FATE]) & (late_by > 0) & (late_by <= SKEW_MS)
+        if matches.any():
+            is_missing[first + matches.argmax()] = False
+        else:
+            kept.append(row)
+    missing[:] = np.flatnonzero(is_missing).tolist()
+    others[:] = kept
 
 
 def find_torn_commits(rows: Sequence[Longs], decisions: Longs, unfilled: NDArray[np.bool_]) -> list[int | None]:
