@@ -23,7 +23,7 @@ from ottla.broker.health import Health
 from ottla.broker.listening import Listeners, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
-from ottla.broker.metrics import MeasuredTurns
+from ottla.broker.metrics import TurnTimer
 from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import has_terminal, machine_bytes, return_freed_memory
@@ -35,7 +35,7 @@ from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol.producer_id_node import parse_address
 from ottla.protocol.requests import codec
-from ottla.protocol.walked import walk_name
+from ottla.protocol.walked import describe_build
 
 log = logging.getLogger(__name__)
 
@@ -164,8 +164,8 @@ class Server:
             zookeeper=zookeeper,
         )
         self.broker = self._assembly.broker
-        if isinstance(turns, MeasuredTurns):
-            self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
+        if isinstance(turns.meter, TurnTimer):
+            self.broker.metrics.measure(real_clock.monotonic_ms, turns.meter.time)
         self._parts.on_assembly(self._assembly)
         _load_codecs()
         try:
@@ -178,7 +178,7 @@ class Server:
             raise
         self._health.running(self.broker)
         directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
-        log.info("Serving %s on %s (%s walk over records)", directory, listeners, walk_name())
+        log.info("Serving %s on %s (%s)", directory, listeners, describe_build())
         self._assembly.start_housekeeping()
         self._collector.start()
         return addresses
@@ -232,9 +232,10 @@ class Server:
 
     def _turns(self, clock: LoopClock) -> Turns:
         """Return the turns of the broker, measured if there is an admin port."""
-        if self._admin is None:
-            return Turns(clock.next_turn, log_bug)
-        return MeasuredTurns(clock.next_turn, log_bug, clock.monotonic_ms)
+        turns = Turns(clock.next_turn, log_bug)
+        if self._admin is not None:
+            turns.meter = TurnTimer(clock.monotonic_ms)
+        return turns
 
     @property
     def admin_address(self) -> str | None:
