@@ -230,15 +230,17 @@ def _decode_usual(content: Buffer) -> TransactionValue | None:
         updated_ms, began_ms, tags, previous_id = _END.unpack_from(content, at)
         if tags != _ONE_TAG:
             return None
-    version, *head = _HEAD.unpack_from(content)
+    version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(content)
     if version != 1 or at > _MOST_KEPT_BYTES:
         return None
     try:
         partitions = _decode_partitions(bytes(content[_HEAD.size : at]))
     except ProtocolError:
         return None
-    previous_id = head[0] if previous_id == head[0] else previous_id
-    return TransactionValue(*head, partitions, updated_ms, began_ms, previous_id, -1, client)
+    previous_id = producer_id if previous_id == producer_id else previous_id
+    return TransactionValue(
+        producer_id, epoch, timeout_ms, status, partitions, updated_ms, began_ms, previous_id, -1, client
+    )
 
 
 @lru_cache(maxsize=256)
