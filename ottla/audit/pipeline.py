@@ -88,9 +88,8 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     longest = _longest(logs, {history.TOPIC}).items()
     coordinators = {number: index for (_, number), index in longest if not listed[index].unread}
     copied_from = [*_longest(logs, copied_topics).values()]
-    needed = sorted({*chosen, *coordinators.values(), *copied_from})
     cores = _count_sharing_cores(runner, listed, (chosen, coordinators.values(), copied_from))
-    works = {index: _works(cores[index], index, listed[index], settings) for index in needed}
+    works = {index: _works(cores[index], index, listed[index], settings) for index in sorted(cores)}
     limits = _limits(runner, request, listed, works)
     works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
     known = _history(runner, listed, coordinators, works)

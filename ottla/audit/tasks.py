@@ -86,7 +86,7 @@ class Work(NamedTuple):
 class RangeFacts(NamedTuple):
     """Facts of one range for an audit. Rows have the columns of `scan.events`.
 
-    `first_batch_ms`: the time of the first batch with a reliable time, -1 without one (`torn.first_ms`). `latest_ms`:
+    `first_batch_ms`: the time of the first batch with a reliable time, -1 without one (`clocks.first_ms`). `latest_ms`:
     the latest time that a broker set itself, -1 without one. `ends`: the markers without a decision, to compare
     partitions. `shared`: counts of markers that cannot be compared (`once.count_markers_by_epoch`). `leaving`: the
     states at the end of the partition, for `--carry`.
@@ -321,11 +321,11 @@ class _Collector:
         self._shared: list[Longs] = []
 
     def take(self, step: "Step") -> None:
-        from ottla.audit.checks import shape, torn
+        from ottla.audit.checks import clocks, shape
         from ottla.scan import headers
 
         if self._first_batch_ms < 0 and len(step.rows):
-            self._first_batch_ms = torn.first_ms(
+            self._first_batch_ms = clocks.first_ms(
                 step.rows, step.ended, self._work.longest_ms, self._work.lasting, is_internal=self._is_internal
             )
         if len(step.rows) and self._is_internal:
@@ -337,20 +337,20 @@ class _Collector:
             self._waiting.append(step.ended.copy())
             self._waiting_rows += len(step.ended)
             if self._waiting_rows >= ROWS_AT_ONCE:
-                self._take_ended()
+                self._take_ends()
         self._keep_anomalies(step.anomalies)
         room = max(0, MOST_GAPS - sum(map(len, self._gaps)))
         if len(step.gaps):
             self._gaps.append(step.gaps[:room].copy())
             self._gaps_left_out += max(0, len(step.gaps) - room)
 
-    def _take_ended(self) -> None:
+    def _take_ends(self) -> None:
         """Take the waiting rows of transactions that ended."""
         from ottla.audit.checks import across, once, shape, torn
         from ottla.scan import events
 
         ended = _concatenate(self._waiting, events.ENDED_COLUMNS)
-        self._shape = self._shape.plus(shape.of_ended(ended, self._marker_bytes, self._data_bytes))
+        self._shape = self._shape.plus(shape.measure_ends(ended, self._marker_bytes, self._data_bytes))
         self._waiting, self._waiting_rows, self._marker_bytes, self._data_bytes = [], 0, 0, 0
         if not len(ended):
             return
@@ -383,7 +383,7 @@ class _Collector:
         from ottla.audit.checks.stale import Idle, idle_producers
         from ottla.scan import events
 
-        self._take_ended()
+        self._take_ends()
         settings = self._work.settings
         recent = _concatenate(self._recent, events.ENDED_COLUMNS)
         idle = Idle()

@@ -80,7 +80,7 @@ def empty() -> Shape:
 
 def of_step(rows: Longs, ended: Longs) -> Shape:
     """Return the shape of one step of a walk."""
-    return of_ended(ended, *count_bytes(rows))
+    return measure_ends(ended, *count_bytes(rows))
 
 
 def count_bytes(rows: Longs) -> tuple[int, int]:
@@ -90,7 +90,7 @@ def count_bytes(rows: Longs) -> tuple[int, int]:
     return marker_bytes, int(sizes.sum()) - marker_bytes
 
 
-def of_ended(ended: Longs, marker_bytes: int, data_bytes: int) -> Shape:
+def measure_ends(ended: Longs, marker_bytes: int, data_bytes: int) -> Shape:
     """Return the shape of rows of a walk's `ended`, and of batches of these sizes."""
     known = ended[(ended[:, events.ENDED_BATCHES] > 0) & (ended[:, events.ENDED_RECORDS] > 0)]
     committed = known[known[:, events.ENDED_FATE] == COMMIT]

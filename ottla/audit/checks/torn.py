@@ -6,7 +6,7 @@ every transaction after a lost marker as torn.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +16,9 @@ from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
 from ottla.audit.checks.words import KINDS, count, name_producer
-from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
-from ottla.scan import events, headers
+from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 from ottla.verdict import RESTORE, SKEW_MS, abort_command
 
@@ -45,8 +44,6 @@ _ENDED_COLUMNS = [
     events.ENDED_SEGMENT,
     events.ENDED_POSITION,
 ]
-
-_LIFE = [events.ENDED_PRODUCER_ID, events.ENDED_START_MS, events.ENDED_END_MS]
 
 # At most this many markers of a range are kept; more would not help.
 MOST_MARKERS = 10_000
@@ -227,9 +224,8 @@ def judge(
     undone: list[int] = []
     # Decisions that may be older than the partition. Still, an open transaction here may await their markers.
     unproven: list[int] = []
-    agreeing = [agrees(row, decisions) for row in others]
-    again = [row for row, is_agreeing in zip(others, agreeing, strict=True) if is_agreeing]
-    others = [row for row, is_agreeing in zip(others, agreeing, strict=True) if not is_agreeing]
+    again = [row for row in others if agrees(row, decisions)]
+    others = [row for row in others if not agrees(row, decisions)]
     contradicted = {int(row[DECISION]): row for row in reversed(others) if row[DECISION] >= 0}
     for index in missing:
         decision = decisions[index]
@@ -484,22 +480,6 @@ class _TornFindings:
 def keys(producer_ids: Longs, epochs: Longs) -> Longs:
     """Return one number for each producer id and epoch: ids are allocated in order and stay far below 2^47."""
     return (producer_ids << 16) | (epochs & 0xFFFF)
-
-
-def first_ms(rows: Longs, ended: Longs, longest_ms: int, lasting: Collection[int] = (), *, is_internal: bool) -> int:
-    """Return the earliest time at which a partition is known to exist, by the first rows of a walk that show it, or -1.
-
-    Producers may set any timestamp, such as the time of an event. The times that a broker sets are reliable: those of
-    markers, of batches with LogAppendTime, and of internal topics. So is the start of a transaction that took no longer
-    than `longest_ms`, the longest timeout of all ids, or that has a producer in `lasting`: it never timed out.
-    """
-    own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
-    own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0
-    found = rows[own][:1, headers.MAX_TIMESTAMP].tolist()
-    for producer_id, start_ms, end_ms in ended[:1, _LIFE].tolist():
-        if start_ms > 0 and (0 <= end_ms - start_ms <= longest_ms or (producer_id in lasting and end_ms >= start_ms)):
-            found.append(start_ms)
-    return min(found, default=-1)
 
 
 def markers(ended: Longs) -> Longs:
