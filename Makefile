@@ -86,8 +86,9 @@ tests: $(STAMP) $(COMPILED)
 	OTTLA_FAST=$(FAST) OTTLA_KILLS=$(KILLS) OTTLA_SEED=$(SEED) OTTLA_SEEDS=$(SEEDS) \
 	  $(BIN)/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED) $(TRIES)
 
-# The wheel with the compiled engine, unpacked beside links to the tests. Its tests are those that no test double hides from.
-OF_THE_FORM := tests/api tests/tables tests/wire tests/sim/test_seeds.py tests/sim/test_forms.py
+# The wheel with the compiled engine, unpacked beside links to the tests: those that run a broker without test doubles.
+OF_THE_FORM := $(addprefix tests/,api tables wire/broker wire/test_corpus_on_a_broker.py sim/test_seeds.py sim/test_forms.py \
+  conformance/differential/test_differential.py)
 test-compiled: $(STAMP) $(COMPILED)
 	@rm -rf build/form build/wheels; mkdir -p build/form
 	@reason="$$($(BIN)/python -c 'import hatch_build; print(hatch_build.lacks() or "")')"; \
