@@ -56,7 +56,7 @@ def cases(small: Path, large: Path) -> Iterator[tuple[str, str, float, Sequence[
 
     audit = [sys.executable, "-m", "ottla.cli.main", "audit"]
     yield "audit_small", "ottla audit, small directory", 3.0, [*audit, str(small)], is_audit
-    yield "audit_large", "ottla audit, --size-mib", 3.0, [*audit, str(large)], is_audit
+    yield "audit_large", "ottla audit, --size-mib", 2.0, [*audit, str(large)], is_audit
     submit = [_spark_submit(), str(ROOT / "ottla" / "spark_jobs" / "audit.py"), str(small)]
     yield "submit", "spark-submit audit.py, small directory", 20.0, submit, is_audit
     yield "count", 'format("ottla").count(), small directory', 20.0, [sys.executable, "-c", COUNT, str(small)], is_count

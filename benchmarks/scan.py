@@ -99,12 +99,12 @@ def cases(spark, root, size, records, committed):
 
     yield Case("headers and fates, here", fates(False), gib, "GiB", 2.0)
     yield Case("headers and fates with CRC, here", fates(True), gib, "GiB", 1.5)
-    yield Case("audit, every check, here", lambda: audit(ThreadRunner(cores), request), gib, "GiB", 1.5)
-    yield Case("audit, every check, on Spark", lambda: audit(SparkRunner(spark), request), gib, "GiB", 1.5)
+    yield Case("audit, every check, here", lambda: audit(ThreadRunner(cores), request), gib, "GiB", 3.0)
+    yield Case("audit, every check, on Spark", lambda: audit(SparkRunner(spark), request), gib, "GiB", 2.5)
     yield Case("records, offset and key", read(TWO_COLUMNS), committed / 1e6, "M", 6.0)
     yield Case("records, 5 columns", read(FIVE_COLUMNS), committed / 1e6, "M", None)
-    yield Case("records, all columns", read(ALL_COLUMNS), committed / 1e6, "M", 3.7)
-    yield Case("the same, read_uncommitted", read(ALL_COLUMNS, "read_uncommitted"), records / 1e6, "M", 3.7)
+    yield Case("records, all columns", read(ALL_COLUMNS), committed / 1e6, "M", 2.5)
+    yield Case("the same, read_uncommitted", read(ALL_COLUMNS, "read_uncommitted"), records / 1e6, "M", 2.5)
     yield Case("aggregated in tasks, key and value", lambda: aggregate(spark, root), committed / 1e6, "M", 11.5)
     yield Case("exported to Parquet, here", export_here, committed / 1e6, "M", 5.0)
 

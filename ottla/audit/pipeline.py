@@ -1,7 +1,8 @@
 """The audit from end to end: list, plan, read in tasks, merge their results, check them. shell"""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heapreplace
 
 import numpy as np
 
@@ -31,14 +32,17 @@ from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.ranges import cut_partition
 from ottla.verdict import SOME_BROKERS
 
-# A partition is cut for several cores only if it is large enough: cutting reads its headers twice.
+# A partition is cut for several cores only if it is large enough, and if whole partitions would leave cores idle:
+# cutting reads its headers twice, which costs about half as much as an audit.
 LEAST_CUT_BYTES = TASK_BYTES
+MOST_UNEVEN = 1.25
 # The first dirty offset, if it is not known.
 ANYWHERE = 2**62
 # At most this many transactions of a range, and of all ranges, are kept for the timelines of a report.
 MOST_RECENT = 500
 MOST_RECENT_OF_ALL = 200_000
-LARGEST_CUT_BYTES = 1024 * 1024 * 1024
+# The progress line shows ranges that are done.
+LARGEST_CUT_BYTES = 16 * 1024 * 1024 * 1024
 MOST_TRIES = 3
 # Records are deleted from a partition of a cluster while it is read: only this partition is read again.
 MOST_READS = 10
@@ -84,14 +88,14 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
     longest = _longest(logs, {history.TOPIC}).items()
     coordinators = {number: index for (_, number), index in longest if not listed[index].unread}
     copied_from = [*_longest(logs, copied_topics).values()]
-    needed = sorted({*chosen, *coordinators.values(), *copied_from})
-    works = {index: _works(runner, index, listed[index], settings) for index in needed}
+    cores = _count_sharing_cores(runner, listed, (chosen, coordinators.values(), copied_from))
+    works = {index: _works(cores[index], index, listed[index], settings) for index in sorted(cores)}
     limits = _limits(runner, request, listed, works)
     works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
     known = _history(runner, listed, coordinators, works)
     scanned = {index: works[index] for index in chosen}
     if now is not None:
-        scanned |= _continue(runner, request, listed, now, scanned)
+        scanned |= _continue(cores, request, listed, now, scanned)
     entered = _add_entry_states(runner, scanned)
     ready = [_with_decisions(one, known) for one in entered]
     results = runner.run(tasks.scan, ready, "reading segments")
@@ -101,7 +105,7 @@ def _audit_once(runner: Runner, request: Request, listed: Sequence[Listed]) -> A
             break
         listed = _list_again(request, listed, gone)
         again = [index for index in gone if not listed[index].unread]
-        parts = [part for index in again for part in _works(runner, index, listed[index], settings)]
+        parts = [part for index in again for part in _works(1, index, listed[index], settings)]
         later = [_with_decisions(part._replace(limit=limits.get(part.part.partition)), known) for part in parts]
         ready = [part for part in ready if part.part.partition not in gone] + later
         chosen = [index for index in chosen if not listed[index].unread]
@@ -286,8 +290,8 @@ def _length(log: PartitionLog) -> tuple[int, int]:
     return log.least_end, log.segments[-1].size_bytes if log.segments else 0
 
 
-def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[Work]:
-    ranges = cut_partition(index, one.log, _target_bytes(runner, one.log))
+def _works(cores: int, index: int, one: Listed, settings: Settings) -> list[Work]:
+    ranges = cut_partition(index, one.log, _target_bytes(cores, one.log))
     return [
         Work(
             part,
@@ -301,7 +305,7 @@ def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[
 
 
 def _continue(
-    runner: Runner,
+    cores: Mapping[int, int],
     request: Request,
     listed: Sequence[Listed],
     now: Continued,
@@ -316,7 +320,7 @@ def _continue(
             continue
         log = listed[index].log
         try:
-            ranges = cut_later(request.carry.path, index, log, one, _target_bytes(runner, log))
+            ranges = cut_later(request.carry.path, index, log, one, _target_bytes(cores[index], log))
         except FileNotFoundError as error:
             raise FilesVanished(f"{log.name}: {error}") from None
         except OSError as error:
@@ -329,8 +333,23 @@ def _continue(
     return found
 
 
-def _target_bytes(runner: Runner, log: PartitionLog) -> int:
-    share = log.size_bytes // max(runner.parallelism, 1) + 1
+def _count_sharing_cores(runner: Runner, listed: Sequence[Listed], groups: Iterable[Collection[int]]) -> dict[int, int]:
+    """Map each partition to the number of cores that share it. `groups`: partitions that are read at the same time.
+
+    One core reads a partition if whole partitions of its groups, the largest first, keep all cores busy.
+    """
+    found: dict[int, int] = {}
+    for group in groups:
+        loads = [0] * max(runner.parallelism, 1)
+        for size in sorted((listed[index].log.size_bytes for index in group), reverse=True):
+            heapreplace(loads, loads[0] + size)
+        cores = 1 if max(loads) * len(loads) <= MOST_UNEVEN * sum(loads) else len(loads)
+        found |= {index: max(cores, found.get(index, 1)) for index in group}
+    return found
+
+
+def _target_bytes(cores: int, log: PartitionLog) -> int:
+    share = log.size_bytes // cores + 1
     return min(max(share, LEAST_CUT_BYTES), LARGEST_CUT_BYTES)
 
 

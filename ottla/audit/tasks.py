@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 # At most this many anomalies and gaps of each range are kept; the others are only counted.
 MOST_ANOMALIES = 1_000
 MOST_GAPS = 1_000
-# At most this many steps have separate counts.
+# Ended transactions are handled together: NumPy takes as long for a few rows as for a thousand.
+ROWS_AT_ONCE = 4_096
+# At most this many groups of them have separate counts, and numbers that are not packed.
 MOST_APART = 64
 
 _DECODED = [("offset", True), ("key", True), ("value", True), ("timestamp", True)]
@@ -84,7 +86,7 @@ class Work(NamedTuple):
 class RangeFacts(NamedTuple):
     """Facts of one range for an audit. Rows have the columns of `scan.events`.
 
-    `first_batch_ms`: the time of the first batch with a reliable time, -1 without one (`torn.first_ms`). `latest_ms`:
+    `first_batch_ms`: the time of the first batch with a reliable time, -1 without one (`clocks.first_ms`). `latest_ms`:
     the latest time that a broker set itself, -1 without one. `ends`: the markers without a decision, to compare
     partitions. `shared`: counts of markers that cannot be compared (`once.count_markers_by_epoch`). `leaving`: the
     states at the end of the partition, for `--carry`.
@@ -312,38 +314,60 @@ class _Collector:
         self._gaps_left_out = 0
         self._recent: list[Longs] = []
         self._first_batch_ms = self._latest_ms = -1
+        self._waiting: list[Longs] = []
+        self._waiting_rows = self._marker_bytes = self._data_bytes = 0
         self._ends: list[Longs] = []
+        self._packed: list[Ends] = []
         self._shared: list[Longs] = []
 
     def take(self, step: "Step") -> None:
-        from ottla.audit.checks import across, once, shape, torn
+        from ottla.audit.checks import clocks, shape
         from ottla.scan import headers
 
         if self._first_batch_ms < 0 and len(step.rows):
-            self._first_batch_ms = torn.first_ms(
+            self._first_batch_ms = clocks.first_ms(
                 step.rows, step.ended, self._work.longest_ms, self._work.lasting, is_internal=self._is_internal
             )
         if len(step.rows) and self._is_internal:
             self._latest_ms = max(self._latest_ms, int(step.rows[:, headers.MAX_TIMESTAMP].max()))
+        marker_bytes, data_bytes = shape.count_bytes(step.rows)
+        self._marker_bytes += marker_bytes
+        self._data_bytes += data_bytes
         if len(step.ended):
-            markers = torn.markers(step.ended)
-            self._matcher.add(markers)
-            undecided = step.ended[markers[:, torn.DECISION] < 0]
-            self._ends.append(across.numbers(undecided))
-            self._shared.append(once.count_markers_by_epoch(undecided))
-            if len(self._shared) > MOST_APART:
-                self._shared = [once.combine(self._shared)]
-            self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))
-            most = self._work.settings.recent
-            self._recent.append(step.ended[max(0, len(step.ended) - most) :].copy())
-            if sum(map(len, self._recent[1:])) >= most:
-                self._recent = self._recent[1:]
-        self._shape = self._shape.plus(shape.of_step(step.rows, step.ended))
+            self._waiting.append(step.ended.copy())
+            self._waiting_rows += len(step.ended)
+            if self._waiting_rows >= ROWS_AT_ONCE:
+                self._take_ends()
         self._keep_anomalies(step.anomalies)
         room = max(0, MOST_GAPS - sum(map(len, self._gaps)))
         if len(step.gaps):
             self._gaps.append(step.gaps[:room].copy())
             self._gaps_left_out += max(0, len(step.gaps) - room)
+
+    def _take_ends(self) -> None:
+        """Take the waiting rows of transactions that ended."""
+        from ottla.audit.checks import across, once, shape, torn
+        from ottla.scan import events
+
+        ended = _concatenate(self._waiting, events.ENDED_COLUMNS)
+        self._shape = self._shape.plus(shape.measure_ends(ended, self._marker_bytes, self._data_bytes))
+        self._waiting, self._waiting_rows, self._marker_bytes, self._data_bytes = [], 0, 0, 0
+        if not len(ended):
+            return
+        markers = torn.markers(ended)
+        self._matcher.add(markers)
+        undecided = ended[markers[:, torn.DECISION] < 0]
+        self._ends.append(across.numbers(undecided))
+        self._shared.append(once.count_markers_by_epoch(undecided))
+        if len(self._shared) > MOST_APART:
+            self._shared = [once.combine(self._shared)]
+            self._packed.append(across.pack(self._ends))
+            self._ends = []
+        self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))
+        most = self._work.settings.recent
+        self._recent.append(ended[max(0, len(ended) - most) :].copy())
+        if sum(map(len, self._recent[1:])) >= most:
+            self._recent = self._recent[1:]
 
     def _keep_anomalies(self, rows: "Longs") -> None:
         from ottla.scan.events import ANOMALY_KIND
@@ -359,6 +383,7 @@ class _Collector:
         from ottla.audit.checks.stale import Idle, idle_producers
         from ottla.scan import events
 
+        self._take_ends()
         settings = self._work.settings
         recent = _concatenate(self._recent, events.ENDED_COLUMNS)
         idle = Idle()
@@ -371,7 +396,7 @@ class _Collector:
             self._first_batch_ms,
             self._latest_ms,
             self._matcher.result(),
-            across.pack(self._ends),
+            across.join([*self._packed, across.pack(self._ends)]),
             once.combine(self._shared),
             _concatenate(self._anomalies, events.ANOMALY_COLUMNS),
             self._anomalies_left_out,

@@ -253,7 +253,8 @@ def _add_state(table: Longs, producer_id: Long, facts: Longs) -> None:
     facts[_COUNT] += 1
 
 
-@inline
+# The two that follow are called and not inlined: they are rare, and each inlined copy takes as long to compile.
+@kernel
 def _note(kind: Long, expected: Long, found: Long, row: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
     out = anomalies[facts[_ANOMALIES]]
     out[ANOMALY_KIND] = kind
@@ -373,7 +374,7 @@ def _judge_marker(row: Longs, state: Longs, where: Longs, facts: Longs, anomalie
         _judge_empty_commit(row, state, where, facts, anomalies)
 
 
-@inline
+@kernel
 def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
     """Check a COMMIT after an ABORT without a batch between them: the broker may have dropped a batch as a duplicate.
 

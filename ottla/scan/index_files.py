@@ -129,14 +129,15 @@ def _whole(content: bytes, entry: npt.DTypeLike) -> Table:
 
 
 def _columns(table: Table, names: Sequence[str]) -> Longs:
-    return np.stack([table[name].astype(np.int64) for name in names], axis=1)
+    # Each column is contiguous, so a binary search in one does not copy it.
+    return np.stack([table[name].astype(np.int64) for name in names]).T
 
 
 def _cut_at_descent(content: bytes, rows: Longs, ascends: npt.NDArray[np.bool_], base: int, entry_size: int) -> Entries:
     """Return the entries before the first that does not ascend, with a fault if nonzero bytes follow them."""
     stops = np.flatnonzero(~ascends)
     count = int(stops[0]) if len(stops) else len(rows)
-    kept = rows[:count].copy()
+    kept = rows[:count].copy(order="K")
     kept[:, 0] += base
     at = count * entry_size
     if np.frombuffer(content, np.uint8)[at:].any():

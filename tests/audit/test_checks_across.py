@@ -189,6 +189,7 @@ def test_packed_numbers_are_unpacked_in_order():
     every = np.array([[3, 1, 9, 2**50]]).ravel()
     assert across.unpack(across.pack([every[:2], every[2:]])).tolist() == sorted(every.tolist())
     assert across.unpack(across.pack([])).tolist() == []
+    assert across.unpack(across.join([across.pack([every[:2]]), across.pack([every[2:]])])).tolist() == [1, 3, 9, 2**50]
 
 
 def test_buckets_change_nothing(monkeypatch):

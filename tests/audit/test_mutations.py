@@ -72,6 +72,19 @@ def test_partitions_cut_into_ranges_are_found_the_same_in(reference, tmp_path, m
     assert cut.model == whole.model
 
 
+def test_partitions_are_cut_only_if_whole_ones_leave_cores_idle(reference, monkeypatch):
+    from ottla.audit import pipeline
+
+    works = []
+    monkeypatch.setattr(pipeline, "LEAST_CUT_BYTES", 1)
+    monkeypatch.setattr(pipeline.tasks, "scan", recording(pipeline.tasks.scan, works))
+    request = Request((str(reference("clean")),), (), NOW_MS)
+    audit(ThreadRunner(2), request)
+    assert all(work.is_last for work in works)
+    audit(ThreadRunner(2), request._replace(topics=("compacted",)))
+    assert not all(work.is_last for work in works)
+
+
 def split_index(found):
     index = {one.file for one in found.findings if one.check == "index"}
     return index, [one for one in found.findings if one.check != "index"]

@@ -41,7 +41,7 @@ MESSAGES: dict[int, tuple[Severity, str, str]] = {
 
 
 class Ends(NamedTuple):
-    """Markers as sorted numbers of producer id, marker epoch and kind, packed to about a byte each."""
+    """Markers as numbers of producer id, marker epoch and kind, packed to about a byte each: sorted in each stream."""
 
     packed: bytes = b""
     many: int = 0
@@ -67,11 +67,18 @@ def pack(parts: Sequence[Longs]) -> Ends:
     return Ends(zlib.compress(np.diff(found, prepend=0).tobytes(), 1), len(found))
 
 
+def join(parts: Sequence[Ends]) -> Ends:
+    """Return the markers of all parts. A number may be in several."""
+    return Ends(b"".join(part.packed for part in parts), sum(part.many for part in parts))
+
+
 def unpack(ends: Ends) -> Longs:
-    if not ends.many:
-        return _NONE
-    found: Longs = np.cumsum(np.frombuffer(zlib.decompress(ends.packed), dtype=np.int64))
-    return found
+    found, packed = [_NONE], ends.packed
+    while packed:
+        stream = zlib.decompressobj()
+        found.append(np.cumsum(np.frombuffer(stream.decompress(packed), dtype=np.int64)))
+        packed = stream.unused_data
+    return np.concatenate(found)
 
 
 def of_open(one: OpenTransaction) -> tuple[int, int]:

@@ -5,15 +5,18 @@ seems to lack its marker. Clocks differ by about the same for a long time. So th
 difference that leaves the fewest markers and decisions without a partner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from ottla.audit.checks import history, torn
 from ottla.audit.checks.torn import Matched
+from ottla.protocol.batch_header import TIMESTAMP_TYPE
+from ottla.scan import events, headers
 from ottla.scan.compiled.kernels import Longs
 from ottla.verdict import SKEW_MS
 
+_LIFE = [events.ENDED_PRODUCER_ID, events.ENDED_START_MS, events.ENDED_END_MS]
 # At most this many markers of a partition are matched again.
 MOST_MATCHED_AGAIN = 2_000_000
 
@@ -94,3 +97,19 @@ def _misfits(times: Longs, kinds: Longs, markers: Longs, shift: int) -> int:
     at = np.searchsorted(times, markers[:, torn.END_MS] + shift, side="right") - 1
     fits = (at >= 0) & (kinds[at] == markers[:, torn.FATE])
     return len(times) - len(np.unique(at[fits])) + int(np.count_nonzero(~fits))
+
+
+def first_ms(rows: Longs, ended: Longs, longest_ms: int, lasting: Collection[int] = (), *, is_internal: bool) -> int:
+    """Return the earliest time at which a partition is known to exist, by the first rows of a walk that show it, or -1.
+
+    Producers may set any timestamp, such as the time of an event. The times that a broker sets are reliable: those of
+    markers, of batches with LogAppendTime, and of internal topics. So is the start of a transaction that took no longer
+    than `longest_ms`, the longest timeout of all ids, or that has a producer in `lasting`: it never timed out.
+    """
+    own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
+    own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0
+    found = rows[own][:1, headers.MAX_TIMESTAMP].tolist()
+    for producer_id, start_ms, end_ms in ended[:1, _LIFE].tolist():
+        if start_ms > 0 and (0 <= end_ms - start_ms <= longest_ms or (producer_id in lasting and end_ms >= start_ms)):
+            found.append(start_ms)
+    return min(found, default=-1)

@@ -106,16 +106,14 @@ class IndexCheck:
         """Check that each entry names the start of a batch, and no offset before that batch."""
         starts = step.rows[:, headers.POSITION] + step.file_position
         entries = self._offsets.rows
-        low, high = np.searchsorted(entries[:, 1], (starts[0], ends[-1]))
+        low, high = entries[:, 1].searchsorted((starts[0], ends[-1]))
         mine = entries[low:high]
-        at = np.searchsorted(starts, mine[:, 1])
-        at[at == len(starts)] = 0
-        hits = starts[at] == mine[:, 1]
-        rows = step.rows[at]
-        right = hits & (rows[:, headers.LAST_OFFSET] == mine[:, 0])
-        for index in np.flatnonzero(~right).tolist():
+        at = starts.searchsorted(mine[:, 1])
+        hits = starts.take(at, mode="clip") == mine[:, 1]
+        right = hits & (step.rows[:, headers.LAST_OFFSET].take(at, mode="clip") == mine[:, 0])
+        for index in (~right).nonzero()[0].tolist():
             offset, position = mine[index].tolist()
-            batch = rows[index]
+            batch = step.rows[at[index] if hits[index] else 0]
             entry_at = (int(low) + index) * 8
             if not hits[index]:
                 text = f"the entry for offset {offset} names position {position}, where no batch starts"
@@ -140,8 +138,15 @@ class IndexCheck:
         entries = self._times.rows
         rows = step.rows
         stamps = np.where(rows[:, headers.RECORD_COUNT] > 0, rows[:, headers.MAX_TIMESTAMP], _NEVER)
-        low, high = np.searchsorted(entries[:, 0], (rows[0, headers.BASE_OFFSET], rows[-1, headers.LAST_OFFSET] + 1))
-        mine = entries[low:high]
+        low, high = entries[:, 0].searchsorted((rows[0, headers.BASE_OFFSET], rows[-1, headers.LAST_OFFSET] + 1))
+        if low < high:
+            self._compare_stamps(step, entries[low:high], int(low), stamps)
+        if not step.segment.is_last and len(entries) and not self._times.fault:
+            self._compare_largest(step, int(entries[-1, 1]), stamps)
+
+    def _compare_stamps(self, step: Step, mine: Longs, first: int, stamps: Longs) -> None:
+        """Compare the entries on the batches of `step`. `first`: the index of the first of them in the file."""
+        rows = step.rows
         at = np.searchsorted(rows[:, headers.LAST_OFFSET], mine[:, 0])
         so_far = np.maximum.accumulate(stamps)
         before = np.where(at > 0, so_far[at - 1], _NEVER)
@@ -150,13 +155,11 @@ class IndexCheck:
             offset, stamp = mine[index].tolist()
             row = int(at[index])
             text = f"the entry for offset {offset} says {stamp}, the largest timestamp up to there is {so_far[row]}"
-            self._add(step.segment, ".timeindex", "error", offset, None, (int(low) + index) * 12, text)
-        if not step.segment.is_last and len(entries) and not self._times.fault:
-            self._compare_largest(step, int(entries[-1, 1]), stamps)
+            self._add(step.segment, ".timeindex", "error", offset, None, (first + index) * 12, text)
 
     def _compare_largest(self, step: Step, largest: int, stamps: Longs) -> None:
         """Check that the last entry of a sealed segment has its largest timestamp: look-ups skip segments by it."""
-        later = np.flatnonzero(stamps > largest)
+        later = (stamps > largest).nonzero()[0]
         if len(later):
             offset = int(step.rows[later[0], headers.LAST_OFFSET])
             text = f"the last entry says {largest}, but the batch at offset {offset} has {stamps[later[0]]}"

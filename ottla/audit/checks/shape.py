@@ -80,6 +80,18 @@ def empty() -> Shape:
 
 def of_step(rows: Longs, ended: Longs) -> Shape:
     """Return the shape of one step of a walk."""
+    return measure_ends(ended, *count_bytes(rows))
+
+
+def count_bytes(rows: Longs) -> tuple[int, int]:
+    """Return the bytes of the control batches and of the data batches among header rows."""
+    sizes = rows[:, headers.SIZE]
+    marker_bytes = int(sizes[rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL].sum())
+    return marker_bytes, int(sizes.sum()) - marker_bytes
+
+
+def measure_ends(ended: Longs, marker_bytes: int, data_bytes: int) -> Shape:
+    """Return the shape of rows of a walk's `ended`, and of batches of these sizes."""
     known = ended[(ended[:, events.ENDED_BATCHES] > 0) & (ended[:, events.ENDED_RECORDS] > 0)]
     committed = known[known[:, events.ENDED_FATE] == COMMIT]
     aborted = known[known[:, events.ENDED_FATE] == ABORT]
@@ -91,8 +103,6 @@ def of_step(rows: Longs, ended: Longs) -> Shape:
     size_bin = _size_bin(timed[:, events.ENDED_RECORDS])
     np.add.at(grid, (size_bin, _duration_bin(duration_ms)), 1)
     np.add.at(records, size_bin, timed[:, events.ENDED_RECORDS])
-    is_control = rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL
-    marker_bytes = int(rows[is_control, headers.SIZE].sum())
     return Shape(
         grid,
         records,
@@ -101,7 +111,7 @@ def of_step(rows: Longs, ended: Longs) -> Shape:
         int(committed[:, events.ENDED_BYTES].sum()),
         int(aborted[:, events.ENDED_BYTES].sum()),
         marker_bytes,
-        int(rows[:, headers.SIZE].sum()) - marker_bytes,
+        data_bytes,
     )
 
 

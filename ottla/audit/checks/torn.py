@@ -6,7 +6,7 @@ every transaction after a lost marker as torn.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +16,9 @@ from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
 from ottla.audit.checks.words import KINDS, count, name_producer
-from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
-from ottla.scan import events, headers
+from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 from ottla.verdict import RESTORE, SKEW_MS, abort_command
 
@@ -45,8 +44,6 @@ _ENDED_COLUMNS = [
     events.ENDED_SEGMENT,
     events.ENDED_POSITION,
 ]
-
-_LIFE = [events.ENDED_PRODUCER_ID, events.ENDED_START_MS, events.ENDED_END_MS]
 
 # At most this many markers of a range are kept; more would not help.
 MOST_MARKERS = 10_000
@@ -281,18 +278,24 @@ def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
 
 def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Longs) -> None:
     """Remove from both lists the pairs that match if a slow clock made the marker older than its decision."""
-    for row in list(others):
-        for index in missing:
-            decision = decisions[index]
-            if (
-                decision[history.PRODUCER_ID] == row[PRODUCER_ID]
-                and decision[history.EPOCH] == row[EPOCH]
-                and decision[history.KIND] == row[FATE]
-                and row[END_MS] < decision[history.UPDATED_MS] <= row[END_MS] + SKEW_MS
-            ):
-                missing.remove(index)
-                others[:] = [one for one in others if one is not row]
-                break
+    if not missing:
+        return
+    of_decisions = keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
+    kinds, times = decisions[:, history.KIND], decisions[:, history.UPDATED_MS]
+    is_missing = np.zeros(len(decisions), dtype=bool)
+    is_missing[missing] = True
+    kept = []
+    for row in others:
+        key = int(keys(row[PRODUCER_ID], row[EPOCH]))
+        first, end = np.searchsorted(of_decisions, (key, key + 1))
+        late_by = times[first:end] - row[END_MS]
+        matches = is_missing[first:end] & (kinds[first:end] == row[FATE]) & (late_by > 0) & (late_by <= SKEW_MS)
+        if matches.any():
+            is_missing[first + matches.argmax()] = False
+        else:
+            kept.append(row)
+    missing[:] = np.flatnonzero(is_missing).tolist()
+    others[:] = kept
 
 
 def find_torn_commits(rows: Sequence[Longs], decisions: Longs, unfilled: NDArray[np.bool_]) -> list[int | None]:
@@ -304,6 +307,8 @@ def find_torn_commits(rows: Sequence[Longs], decisions: Longs, unfilled: NDArray
     of_decisions = keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
     began, decided = decisions[:, history.START_MS], decisions[:, history.UPDATED_MS] + SKEW_MS
     is_commit = unfilled & (decisions[:, history.KIND] == 1) & (began > 0)
+    if not is_commit.any():
+        return [None] * len(rows)
     found: list[int | None] = []
     for row in rows:
         key = int(keys(row[PRODUCER_ID], row[EPOCH]))
@@ -475,22 +480,6 @@ class _TornFindings:
 def keys(producer_ids: Longs, epochs: Longs) -> Longs:
     """Return one number for each producer id and epoch: ids are allocated in order and stay far below 2^47."""
     return (producer_ids << 16) | (epochs & 0xFFFF)
-
-
-def first_ms(rows: Longs, ended: Longs, longest_ms: int, lasting: Collection[int] = (), *, is_internal: bool) -> int:
-    """Return the earliest time at which a partition is known to exist, by the first rows of a walk that show it, or -1.
-
-    Producers may set any timestamp, such as the time of an event. The times that a broker sets are reliable: those of
-    markers, of batches with LogAppendTime, and of internal topics. So is the start of a transaction that took no longer
-    than `longest_ms`, the longest timeout of all ids, or that has a producer in `lasting`: it never timed out.
-    """
-    own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
-    own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0
-    found = rows[own][:1, headers.MAX_TIMESTAMP].tolist()
-    for producer_id, start_ms, end_ms in ended[:1, _LIFE].tolist():
-        if start_ms > 0 and (0 <= end_ms - start_ms <= longest_ms or (producer_id in lasting and end_ms >= start_ms)):
-            found.append(start_ms)
-    return min(found, default=-1)
 
 
 def markers(ended: Longs) -> Longs:

@@ -3,9 +3,11 @@
 Source: `TransactionLogKey.json`, `TransactionLogValue.json` and `TransactionLog` of Kafka's transaction coordinator.
 """
 
+from functools import lru_cache
 from struct import Struct, pack
 from typing import NamedTuple, Protocol
 
+from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader, UnknownVersion
 from ottla.protocol.values import NO_PRODUCER_ID
 from ottla.protocol.varints import Buffer, write_unsigned_varint
@@ -30,6 +32,8 @@ _END = Struct(">qq3sq")
 _END_V2 = Struct(">qq3sq2sh")
 _ONE_PARTITION = Struct(">Bix")
 _ONE_TAG, _TWO_TAGS, _CLIENT_VERSION_TAG = b"\x01\x00\x08", b"\x02\x00\x08", b"\x02\x02"
+# The partitions of larger values are not kept.
+_MOST_KEPT_BYTES = 2_048
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 
 
@@ -172,7 +176,7 @@ def _tags(value: TransactionFields) -> list[bytes]:
 
 def decode_transaction_value(content: Buffer) -> TransactionValue:
     """Decode a value. Raises UnknownVersion above version 1, ProtocolError for bytes that are no transaction value."""
-    return _decode_idle(content) or _decode_any(content)
+    return _decode_idle(content) or _decode_usual(content) or _decode_any(content)
 
 
 def _decode_idle(content: Buffer) -> TransactionValue | None:
@@ -209,24 +213,67 @@ def _decode_idle(content: Buffer) -> TransactionValue | None:
     )
 
 
+def _decode_usual(content: Buffer) -> TransactionValue | None:
+    """Decode a value of version 1 with the usual end after its partitions; None for other values.
+
+    Many values have the same partitions, so their bytes are decoded once.
+    """
+    at, client = len(content) - _END_V2.size, 0
+    if at > _HEAD.size and content[at + _TIMES.size : at + _TIMES.size + 3] == _TWO_TAGS:
+        updated_ms, began_ms, _, previous_id, tag, client = _END_V2.unpack_from(content, at)
+        if tag != _CLIENT_VERSION_TAG:
+            return None
+    else:
+        at = len(content) - _END.size
+        if at <= _HEAD.size:
+            return None
+        updated_ms, began_ms, tags, previous_id = _END.unpack_from(content, at)
+        if tags != _ONE_TAG:
+            return None
+    version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(content)
+    if version != 1 or at > _MOST_KEPT_BYTES:
+        return None
+    try:
+        partitions = _decode_partitions(bytes(content[_HEAD.size : at]))
+    except ProtocolError:
+        return None
+    previous_id = producer_id if previous_id == producer_id else previous_id
+    return TransactionValue(
+        producer_id, epoch, timeout_ms, status, partitions, updated_ms, began_ms, previous_id, -1, client
+    )
+
+
+@lru_cache(maxsize=256)
+def _decode_partitions(content: bytes) -> TopicPartitions | None:
+    """Decode the partitions of a value of version 1. Raises ProtocolError."""
+    reader = Reader(content)
+    reader.flexible = True
+    partitions = _read_partitions(reader)
+    reader.end()
+    return partitions
+
+
+def _read_partitions(reader: Reader) -> TopicPartitions | None:
+    def topic() -> tuple[str, tuple[int, ...]]:
+        element = (reader.string(), reader.array(reader.int32, 4))
+        reader.tags()
+        return element
+
+    return reader.nullable_array(topic, 3)
+
+
 def _decode_any(content: Buffer) -> TransactionValue:
     reader = Reader(content)
     version = reader.int16()
     if not 0 <= version <= MAX_TRANSACTION_VALUE_VERSION:
         raise UnknownVersion(f"transaction value of version {version}")
     reader.flexible = version > 0
-
-    def topic() -> tuple[str, tuple[int, ...]]:
-        element = (reader.string(), reader.array(reader.int32, 4))
-        reader.tags()
-        return element
-
     value = TransactionValue(
         producer_id=reader.int64(),
         producer_epoch=reader.int16(),
         timeout_ms=reader.int32(),
         status=reader.int8(),
-        partitions=reader.nullable_array(topic, 3),
+        partitions=_read_partitions(reader),
         last_update_ms=reader.int64(),
         start_ms=reader.int64(),
     )

@@ -28,6 +28,9 @@ def cache_on_disk(function: Callable[..., Any]) -> Any:
     145 of the 155 ns that a batch cost, because each slice and each argument of a helper is counted.
     """
     compiled = numba.njit(nogil=True, boundscheck=False, _nrt=False)(function)
+    # A kernel that calls this one with a constant needs no form of its own for that constant.
+    template = compiled.get_call_template
+    compiled.get_call_template = lambda args, keywords: template([types.unliteral(one) for one in args], keywords)
     with contextlib.suppress(RuntimeError):
         if Path(inspect.getfile(function)).exists():
             compiled._cache = KernelCache(function)

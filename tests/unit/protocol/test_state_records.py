@@ -106,6 +106,23 @@ def test_damage_is_read_the_same_way_in_one_go_and_field_by_field(at, bit):
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("client_version", [0, 2])
+def test_damage_of_partitions_is_read_the_same_way_in_one_go_and_field_by_field(client_version):
+    places = (("ledger", (0, 7)), ("t", (1,)))
+    whole = encode_transaction_value(TransactionValue(7, 3, 60_000, 1, places, 99, 98, 7, -1, client_version))
+    for at in range(len(whole)):
+        for value in (0, 1, 2, 3, 8, 255):
+            content = whole[:at] + bytes([value]) + whole[at + 1 :]
+            for damaged in (content, content[:at], content[:at] + content[at + 1 :]):
+                outcomes = []
+                for decode in (decode_transaction_value, transaction_records._decode_any):
+                    try:
+                        outcomes.append(decode(damaged))
+                    except ProtocolError as problem:
+                        outcomes.append(str(problem))
+                assert outcomes[0] == outcomes[1]
+
+
 def test_client_version_cannot_be_written_at_version_0():
     with pytest.raises(ValueError, match="version 0"):
         encode_transaction_value(ONGOING._replace(client_version=2), 0)
