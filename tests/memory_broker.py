@@ -214,7 +214,7 @@ class MemoryBroker:
 
     def serve_with(self, api_key, handler):
         """Let one API be served by another handler, on a connection of its own."""
-        table = {api_key: TABLE[api_key]._replace(handle=handler)}
+        table = {api_key: TABLE[api_key].with_handler(handler)}
         self.assembly.dispatchers = [Dispatcher(self.assembly.broker, table)]
         self.link = None
 

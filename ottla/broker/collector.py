@@ -27,6 +27,7 @@ class Collector:
         """Freeze the objects that the start has made, and freeze again after each full collection that leaves many."""
         self._thresholds = gc.get_threshold()
         gc.set_threshold(*THRESHOLDS)
+        gc.enable()
         gc.collect()
         gc.freeze()
         # The next full collection starts when a quarter of the objects of this one are new: keep that number small.

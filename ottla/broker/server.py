@@ -20,6 +20,7 @@ from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
 from ottla.broker.health import Health
+from ottla.broker.late_modules import import_rest
 from ottla.broker.listening import Listeners, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
@@ -34,7 +35,6 @@ from ottla.broker.ports.zookeeper import KazooZooKeeper
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol.producer_id_node import parse_address
-from ottla.protocol.requests import codec
 from ottla.protocol.walked import walk_name
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,6 @@ class Server:
         if isinstance(turns, MeasuredTurns):
             self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
         self._parts.on_assembly(self._assembly)
-        _load_codecs()
         try:
             if self._admin is not None:
                 self._admin.serve(self.broker, started_ms)
@@ -180,8 +179,14 @@ class Server:
         directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
         log.info("Serving %s on %s (%s walk over records)", directory, listeners, walk_name())
         self._assembly.start_housekeeping()
-        self._collector.start()
+        turns.run_alone(self._finish_start(turns))
         return addresses
+
+    async def _finish_start(self, turns: Turns) -> None:
+        """Do what no client waits for: import the rest, and collect what the start has made."""
+        await turns.pause()
+        await import_rest(turns, TABLE.values())
+        self._collector.start()
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""
@@ -376,10 +381,3 @@ def _raise_file_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _load_codecs() -> None:
-    """Import kafka-python's messages now (0.15 s), so that the first client and all others do not wait for it."""
-    for key in TABLE:
-        codec.request_class(key)
-        codec.response_class(key)

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
@@ -22,6 +21,7 @@ from ottla.protocol.batch_header import (
     read_header,
     read_legacy_header,
 )
+from ottla.protocol.checksum import crc32c
 from ottla.scan import headers, storage
 from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from secrets import randbits
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
@@ -327,22 +330,46 @@ def count_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> N
 
 
 Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
+ReportRows = Callable[[Broker, Request, Any], None]
 
 
-class Api(NamedTuple):
-    """A served API: its versions, its handler, and the rights that it checks. Each handler declares its own."""
+@dataclass(frozen=True)
+class Api:
+    """A served API: its versions, and the rights that its handler checks. The handler is imported on its first use."""
 
     key: ApiKey
     min_version: int
     max_version: int
-    handle: Handle
-    needs: Sequence[Need]
+    needs: Sequence[Need] = ()
     advertised_from: int | None = None
     """The lowest version that ApiVersions lists, if it is not `min_version`."""
     unstable_version: int | None = None
     """The version above `max_version` that is served with `unstable.api.versions.enable` only."""
-    report_rows: Callable[[Broker, Request, Any], None] = count_rows
-    """Reports the `row_errors` of a reply in the metrics, the event history and the log."""
+
+    @cached_property
+    def handle(self) -> Handle:
+        """Serves a request."""
+        handle: Handle = self._module().handle
+        return handle
+
+    @cached_property
+    def report_rows(self) -> ReportRows:
+        """Reports the `row_errors` of a reply in the metrics, the event history and the log."""
+        report: ReportRows = getattr(self._module(), "report_rows", count_rows)
+        return report
+
+    def with_handler(self, handle: Handle) -> "Api":
+        """Return this API with another handler, of a test or of the test kit."""
+        changed = replace(self)
+        changed.__dict__["handle"] = handle
+        return changed
+
+    def load(self) -> None:
+        """Import the handler, unless it is imported already."""
+        self._module()
+
+    def _module(self) -> ModuleType:
+        return import_module(f"{__package__}.{self.key.name.lower()}")
 
     @property
     def title(self) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla.broker.ports.disk import File
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
@@ -22,6 +20,7 @@ from ottla.protocol.batch_header import (
     least_size,
     read_legacy_header,
 )
+from ottla.protocol.checksum import crc32c
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.legacy_records import is_message
 from ottla.protocol.varints import Buffer

@@ -5,13 +5,12 @@ Messages are kafka-python's objects: attributes in snake_case, nested structs as
 the broker makes no objects: it writes their values.
 
 Produce bodies and Fetch responses have their own zero-copy codecs in `produce_wire` and `fetch_wire`; these work too.
-The library is imported on the first use of a message (about 0.12 s), so that `ottla --help` never pays for it.
+A module of the library is imported on the first use of one of its messages (1-10 ms each).
 Readers and writers are compiled on the first use of a version (1-2 ms each) and kept for the process.
 """
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from struct import Struct
 from typing import Any, Final
 
@@ -27,20 +26,10 @@ from ottla.protocol.requests.frames import (
     response_prefix,
     skip_tags,
 )
-from ottla.protocol.requests.library import import_without_clients
+from ottla.protocol.requests.library import import_messages
 from ottla.protocol.requests.writer import Encoder, Rows, Writer, compile_response, compile_writer
 from ottla.protocol.steps import Steps
 from ottla.protocol.walker import SteppedReader, compile_reader, compile_stepped_reader
-
-_PACKAGES: Final = ("consumer", "producer", "metadata", "sasl", "admin")
-"""The library's packages of messages. All of them are imported with the first one."""
-_OURS: Final = frozenset(
-    (
-        *(ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
-        *(ApiKey.API_VERSIONS, ApiKey.DELETE_GROUPS, ApiKey.TXN_OFFSET_COMMIT),
-    )
-)
-"""APIs with messages in `ottla.protocol.messages`."""
 
 _UNSUPPORTED: Final = Struct(">hihhh")
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
@@ -55,10 +44,8 @@ def _title(api_key: int) -> str:
 
 @cache
 def _message_class(api_key: int, suffix: str) -> Any:
-    name = _title(api_key) + suffix
-    import_without_clients()
-    names = ["ottla.protocol.messages"] if api_key in _OURS else [f"kafka.protocol.{each}" for each in _PACKAGES]
-    return next(getattr(module, name) for module in map(import_module, names) if hasattr(module, name))
+    title = _title(api_key)
+    return getattr(import_messages(title), title + suffix)
 
 
 def request_class(api_key: int) -> Any:
@@ -69,6 +56,12 @@ def request_class(api_key: int) -> Any:
 def response_class(api_key: int) -> Any:
     """Return kafka-python's response class. Raises ProtocolError for keys without one."""
     return _message_class(api_key, "Response")
+
+
+def load_messages(api_key: int) -> None:
+    """Import both messages of an API, unless they are imported already."""
+    request_class(api_key)
+    response_class(api_key)
 
 
 @cache

@@ -1,39 +1,42 @@
-"""The package of kafka-python without its clients, whose import takes longer than that of all messages. free
+"""The modules of kafka-python that have the messages of each API, imported without the rest of the library. free
 
-Programs that use the clients, too, notice nothing: the package runs its own code when one of its names is used.
+The clients take longer to import than all messages, and the messages of one module a tenth of all.
 """
 
-import importlib.util
-import sys
-from importlib.abc import Loader
-from threading import RLock
+from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
-_PACKAGE: Final = "kafka"
-_loading: Final = RLock()
+from ottla.protocol.deferred import defer_package
+
+_PACKAGES: Final = ("kafka", *(f"kafka.protocol.{name}" for name in ("admin", "consumer", "metadata", "producer")))
+_OURS: Final = "ottla.protocol.messages"
+_MODULES: Final = {
+    "consumer.fetch": "Fetch",
+    "consumer.group": "OffsetCommit OffsetFetch OffsetDelete JoinGroup SyncGroup Heartbeat LeaveGroup",
+    "consumer.offsets": "ListOffsets OffsetForLeaderEpoch",
+    "metadata.find_coordinator": "FindCoordinator",
+    "metadata.metadata": "Metadata",
+    "producer.produce": "Produce",
+    "producer.transaction": "InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers",
+    "sasl": "SaslHandshake SaslAuthenticate",
+    "admin.acl": "DescribeAcls CreateAcls DeleteAcls",
+    "admin.client_quotas": "DescribeClientQuotas AlterClientQuotas",
+    "admin.cluster": "AlterReplicaLogDirs DescribeLogDirs DescribeQuorum UpdateFeatures DescribeCluster",
+    "admin.configs": "DescribeConfigs AlterConfigs IncrementalAlterConfigs ListConfigResources",
+    "admin.groups": "DescribeGroups ListGroups",
+    "admin.topics": "CreateTopics DeleteTopics DeleteRecords CreatePartitions ElectLeaders AlterPartitionReassignments "
+    "ListPartitionReassignments DescribeTopicPartitions",
+    "admin.transactions": "DescribeProducers DescribeTransactions ListTransactions",
+    "admin.users": "DescribeUserScramCredentials AlterUserScramCredentials",
+}
+_MODULE_OF: Final = {
+    title: f"kafka.protocol.{module}" for module, titles in _MODULES.items() for title in titles.split()
+}
 
 
-class _MessagesOnly(ModuleType):
-    """The package, whose own code has not run yet."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Run the package's own code, which makes its names, and return this one."""
-        with _loading:
-            loader = self.__dict__.pop("_ottla_loader", None)
-            if loader is not None:
-                loader.exec_module(self)
-        return self.__getattribute__(name)
-
-
-def import_without_clients() -> None:
-    """Let imports of kafka-python's messages not import its clients, unless they are imported already."""
-    with _loading:
-        spec = None if _PACKAGE in sys.modules else importlib.util.find_spec(_PACKAGE)
-        if spec is None or not isinstance(spec.loader, Loader):
-            return
-        module = _MessagesOnly(_PACKAGE)
-        module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
-        module.__package__, module.__path__ = _PACKAGE, [*(spec.submodule_search_locations or ())]
-        module.__dict__["_ottla_loader"] = spec.loader
-        sys.modules[_PACKAGE] = module
+def import_messages(title: str) -> ModuleType:
+    """Import the module with the messages of an API, by the API's title: the library's, or Ottla's own."""
+    for name in _PACKAGES:
+        defer_package(name)
+    return import_module(_MODULE_OF.get(title, _OURS))
