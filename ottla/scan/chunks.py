@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ottla.checksum import crc32c
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     HEADER_SIZE,
@@ -21,7 +22,6 @@ from ottla.protocol.batch_header import (
     read_header,
     read_legacy_header,
 )
-from ottla.protocol.checksum import crc32c
 from ottla.scan import headers, storage
 from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ottla.protocol.checksum import crc32c
+from ottla.checksum import crc32c
 from ottla.protocol.indexes import TXN_VERSION
 from ottla.protocol.snapshot import VERSION as SNAPSHOT_VERSION
 from ottla.scan import storage

@@ -364,7 +364,7 @@ class Api:
         changed.__dict__["handle"] = handle
         return changed
 
-    def load(self) -> None:
+    def import_handler(self) -> None:
         """Import the handler, unless it is imported already."""
         self._module()
 

@@ -5,6 +5,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.broker.ports.disk import File
+from ottla.checksum import crc32c
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     HEADER,
@@ -20,7 +21,6 @@ from ottla.protocol.batch_header import (
     least_size,
     read_legacy_header,
 )
-from ottla.protocol.checksum import crc32c
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.legacy_records import is_message
 from ottla.protocol.varints import Buffer

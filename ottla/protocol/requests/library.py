@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from ottla.protocol.deferred import defer_package
+from ottla.deferred import defer_package
 
 _PACKAGES: Final = ("kafka", *(f"kafka.protocol.{name}" for name in ("admin", "consumer", "metadata", "producer")))
 _OURS: Final = "ottla.protocol.messages"

@@ -8,6 +8,7 @@ refuses them, because consumers would stop at them.
 from struct import Struct
 from typing import Final, NamedTuple
 
+from ottla.checksum import crc32c
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -21,7 +22,6 @@ from ottla.protocol.batch_header import (
     BatchHeader,
     read_header,
 )
-from ottla.protocol.checksum import crc32c
 from ottla.protocol.compression import NAMES, NONE, TooLarge
 from ottla.protocol.compression_steps import decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
-from ottla.protocol.deferred import defer_package
+from ottla.deferred import defer_package
 
 defer_package("crc32c")
 
