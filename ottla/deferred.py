@@ -6,7 +6,6 @@ needs: kafka-python's clients, an argument parser, all messages of a kind.
 
 import importlib.util
 import sys
-from importlib.abc import Loader
 from threading import RLock
 from types import ModuleType
 from typing import Any, Final
@@ -30,7 +29,7 @@ def defer_package(name: str) -> None:
     """Let imports of the package's modules not run its own code, unless it has run already."""
     with _loading:
         spec = None if name in sys.modules else importlib.util.find_spec(name)
-        if spec is None or not isinstance(spec.loader, Loader):
+        if spec is None or not hasattr(spec.loader, "exec_module"):
             return
         module = _Deferred(name)
         module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from logging import getLogger
 from secrets import token_bytes
+from typing import TYPE_CHECKING
 
 from ottla.broker.api.context import Broker
 from ottla.broker.api.denial_log import DenialLog
@@ -11,13 +12,9 @@ from ottla.broker.api.table import list_versions, served_table
 from ottla.broker.cluster.frozen_metadata import FrozenMetadata
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
-from ottla.broker.cluster.links import Links
-from ottla.broker.cluster.marker_channels import MarkerChannels
 from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
-from ottla.broker.cluster.view import View
-from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US
@@ -31,13 +28,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.metrics import Metrics, TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
-from ottla.broker.ports.peers import MemoryPeers, Peers
-from ottla.broker.ports.web import Web
 from ottla.broker.ports.workers import Workers
-from ottla.broker.ports.zookeeper import ZooKeeper
-from ottla.broker.security.jwks import KeyFetchContext
-from ottla.broker.security.logins import Logins, logins_of
-from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.scram import ScramUsers
 from ottla.broker.security.session import DEFAULT_LISTENER
 from ottla.broker.storage import Storage
@@ -48,6 +39,14 @@ from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.producer_id_node import parse_address
 from ottla.protocol.requests.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.steps import to_the_end
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.links import Links
+    from ottla.broker.cluster.marker_channels import MarkerChannels
+    from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
+    from ottla.broker.ports.peers import Peers
+    from ottla.broker.ports.zookeeper import ZooKeeper
+    from ottla.broker.security.logins import Logins
 
 log = getLogger(__name__)
 
@@ -73,8 +72,8 @@ class Assembly:
         storage: Storage | None = None,
         frozen: bool = False,
         broker_count: int = 1,
-        peers: Peers | None = None,
-        zookeeper: ZooKeeper | None = None,
+        peers: "Peers | None" = None,
+        zookeeper: "ZooKeeper | None" = None,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
@@ -102,6 +101,8 @@ class Assembly:
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
         if peers is None and len(cluster.own_ids) > 1:
+            from ottla.broker.ports.peers import MemoryPeers
+
             peers = MemoryPeers(lambda: clock.next_turn, self.accept_peer)
         self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers, zookeeper)
         self.broker.metrics.connections = self.connections
@@ -132,7 +133,7 @@ class Assembly:
             turns.event(partial(each.groups.open, frozen=frozen))
             turns.event(partial(each.transactions.start, frozen=frozen))
 
-    def _follow_security(self, storage: Storage) -> dict[str, Logins]:
+    def _follow_security(self, storage: Storage) -> "dict[str, Logins]":
         """Load quotas, ACLs and users, follow their changes, and return the logins by listener name."""
         broker, cluster, clock = self.broker, storage.cluster, self._clock
         broker.quotas.load_quotas(cluster.image.client_quotas)
@@ -143,6 +144,12 @@ class Assembly:
             cluster.controller.on_security_changed.append(storage.authorizer.follow)
         scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
         cluster.controller.on_security_changed.append(scram_users.apply_changes)
+        if not any(map(storage.config.has_logins, storage.config.listeners)):
+            return {}
+        from ottla.broker.ports.web import Web
+        from ottla.broker.security.jwks import KeyFetchContext
+        from ottla.broker.security.logins import logins_of
+
         logins = logins_of(storage.config, scram_users, KeyFetchContext(clock, self._turns, Web(clock.from_thread)))
         broker.mechanisms = {**logins}
         return logins
@@ -254,6 +261,8 @@ class Assembly:
         connection.session.node_id = self.broker.brokers[broker].cluster.node_id
         mechanisms = self.broker.mechanisms.get(listener_name)
         if mechanisms is not None:
+            from ottla.broker.security.sasl import Authenticator
+
             authenticator = Authenticator(mechanisms, self._clock)
             connection.ask_for_login(authenticator, self.config, mechanisms.max_receive_bytes)
         return connection
@@ -365,12 +374,27 @@ class Assembly:
 
 
 def _count_ids_with(
-    zookeeper: ZooKeeper, config: Config, cluster: Cluster, turns: Turns, clock: Clock
-) -> ZooKeeperBlocks:
+    zookeeper: "ZooKeeper", config: Config, cluster: Cluster, turns: Turns, clock: Clock
+) -> "ZooKeeperBlocks":
     """Let the brokers of the cluster take blocks of producer ids from ZooKeeper."""
+    from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
+
     blocks = ZooKeeperBlocks(zookeeper, parse_address(config.zookeeper_connect), cluster.controller, turns, clock)
     cluster.take_producer_ids_from(blocks.take_block)
     return blocks
+
+
+def _divide(
+    cluster: Cluster, turns: Turns, clock: Clock, peers: "Peers"
+) -> "tuple[Links, list[Cluster], list[MarkerChannels | None]]":
+    """Return the links between several brokers, and for each its view of the cluster and its channel to the others."""
+    from ottla.broker.cluster.links import Links
+    from ottla.broker.cluster.marker_channels import MarkerChannels
+    from ottla.broker.cluster.view import View
+
+    links = Links(cluster.own_ids)
+    views: list[Cluster] = [View(cluster, node_id) for node_id in cluster.own_ids]
+    return links, views, [MarkerChannels(view.node_id, turns, clock, links, peers) for view in views]
 
 
 def _build_broker(
@@ -379,20 +403,19 @@ def _build_broker(
     turns: Turns,
     workers: Workers | None,
     memory_bytes: int,
-    peers: Peers | None,
-    zookeeper: ZooKeeper | None,
+    peers: "Peers | None",
+    zookeeper: "ZooKeeper | None",
 ) -> tuple[Broker, list[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]]:
     """Return the broker, and for each broker of the process its view of the cluster and its coordinators."""
     config, logs, cluster = storage.config, storage.logs, storage.cluster
     id_blocks = None if zookeeper is None else _count_ids_with(zookeeper, config, cluster, turns, clock)
     metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
-    links = Links(cluster.own_ids) if len(cluster.own_ids) > 1 else None
     markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
-    # One broker has the cluster itself, each of several a view of it.
-    views = [cluster] if links is None else [View(cluster, node_id) for node_id in cluster.own_ids]
+    links: Links | None = None
+    views: list[Cluster] = [cluster]
     channels: list[MarkerChannels | None] = [None]
-    if links is not None and peers is not None:
-        channels = [MarkerChannels(view.node_id, turns, clock, links, peers) for view in views]
+    if len(cluster.own_ids) > 1 and peers is not None:
+        links, views, channels = _divide(cluster, turns, clock, peers)
     sinks = [MarkerWriter(cluster, logs.flusher, each) for each in channels]
     parts = [
         (

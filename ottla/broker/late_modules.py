@@ -26,5 +26,7 @@ async def import_rest(turns: Turns, table: Iterable[Api]) -> None:
 
 def _import_in_steps(table: Iterable[Api]) -> Iterator[None]:
     for api in sorted(table, key=lambda api: _FIRST.index(api.key) if api.key in _FIRST else len(_FIRST)):
-        yield api.import_handler()
-        yield codec.load_messages(api.key)
+        api.import_handler()
+        yield
+        codec.load_messages(api.key)
+        yield

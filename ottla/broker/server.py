@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import uvloop
 
@@ -29,13 +29,14 @@ from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import has_terminal, machine_bytes, return_freed_memory
 from ottla.broker.ports.network import LoopNetwork
-from ottla.broker.ports.peers import LoopPeers
 from ottla.broker.ports.workers import ThreadWorkers
-from ottla.broker.ports.zookeeper import KazooZooKeeper
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
-from ottla.protocol.producer_id_node import parse_address
 from ottla.protocol.walked import walk_name
+
+if TYPE_CHECKING:
+    from ottla.broker.ports.peers import LoopPeers
+    from ottla.broker.ports.zookeeper import KazooZooKeeper
 
 log = logging.getLogger(__name__)
 
@@ -147,10 +148,8 @@ class Server:
             if self._admin is not None:
                 self._admin.close()
             raise
-        peers = LoopPeers(loop) if self._broker_count > 1 else None
-        zookeeper = None
-        if self.config.producer_id_manager == "zookeeper":
-            zookeeper = KazooZooKeeper(parse_address(self.config.zookeeper_connect).hosts, clock.from_thread)
+        peers = _peers(loop) if self._broker_count > 1 else None
+        zookeeper = _zookeeper(self.config, clock) if self.config.producer_id_manager == "zookeeper" else None
         self._assembly = Assembly(
             self.config,
             clock,
@@ -373,6 +372,19 @@ def _remove_ready_file(ready_file: str | None) -> None:
     if ready_file is not None:
         with contextlib.suppress(OSError):
             Path(ready_file).unlink()
+
+
+def _peers(loop: asyncio.AbstractEventLoop) -> "LoopPeers":
+    from ottla.broker.ports.peers import LoopPeers
+
+    return LoopPeers(loop)
+
+
+def _zookeeper(config: Config, clock: Clock) -> "KazooZooKeeper":
+    from ottla.broker.ports.zookeeper import KazooZooKeeper
+    from ottla.protocol.producer_id_node import parse_address
+
+    return KazooZooKeeper(parse_address(config.zookeeper_connect).hosts, clock.from_thread)
 
 
 def _raise_file_limit() -> None:

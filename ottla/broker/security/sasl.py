@@ -18,8 +18,6 @@ from ottla.broker.security.mechanism import SaslFailed, SaslServer
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-LOGIN_MS: Final = 60_000.0
-"""Time in which a client must log in, or its connection is closed. Kafka only closes connections that are idle long."""
 AGAIN_MS: Final = 1_000.0
 """Minimum time between two logins of a connection (`MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
 _SHOWN: Final = 40
