@@ -1,13 +1,12 @@
 """The object graph of one broker, over any clock, disk and turns. The daemon and the simulation both use it. shell"""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from logging import getLogger
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from ottla.broker.api.context import Broker
-from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import list_versions, served_table
 from ottla.broker.cluster.frozen_metadata import FrozenMetadata
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
@@ -21,7 +20,6 @@ from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.memory import MOST_MEMORY_BYTES
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.links import Links
     from ottla.broker.cluster.marker_channels import MarkerChannels
     from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
+    from ottla.broker.log.cleaning.log_cleaner import LogCleaner
     from ottla.broker.ports.peers import Peers
     from ottla.broker.ports.zookeeper import ZooKeeper
     from ottla.broker.security.logins import Logins
@@ -121,9 +120,7 @@ class Assembly:
             cluster.on_leader_changed.append(self._move_coordinator)
         self.dispatchers = [Dispatcher(each, served_table(config), first_use=True) for each in self.broker.brokers]
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
-        self._cleaner = LogCleaner(
-            logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
-        )
+        self._disk = disk
         self.snapshots = MetadataSnapshots(
             cluster.metadata_log, logs, clock, turns, config, self._retention.delete_old_segments
         )
@@ -139,6 +136,8 @@ class Assembly:
         broker.quotas.load_quotas(cluster.image.client_quotas)
         cluster.controller.on_security_changed.append(broker.quotas.apply_changes)
         if storage.authorizer is not None:
+            from ottla.broker.api.denial_log import DenialLog
+
             broker.authorizer = storage.authorizer
             broker.on_denied = DenialLog(broker, storage.authorizer).log
             cluster.controller.on_security_changed.append(storage.authorizer.follow)
@@ -189,7 +188,7 @@ class Assembly:
         first_ms = min(interval_ms, FIRST_RETENTION_MS)
         self._every("retention", interval_ms, self._delete_old_segments, first_ms=first_ms)
         if config.log_cleaner_enable:
-            self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
+            self._every("cleaner", config.log_cleaner_backoff_ms, self._clean)
 
     def thaw(self) -> bool:
         """End the frozen state. Return False if the broker is not frozen."""
@@ -297,7 +296,8 @@ class Assembly:
             self._turns.event(each.groups.stop)
         for connection in list(self.peer_connections):
             connection.close()
-        self._cleaner.stop()
+        if "_cleaner" in self.__dict__:
+            self._cleaner.stop()
         self.broker.logs.close()
 
     def _every(self, name: str, interval_ms: float, work: Callable[[], None], *, first_ms: float | None = None) -> None:
@@ -313,6 +313,16 @@ class Assembly:
     def _start_parts(self, name: str, work: Callable[[], Handler[None]]) -> None:
         """Begin work of many turns, unless the last run is still in progress."""
         self._under_way.setdefault(name, OneAtATime(self._turns, log_bug)).start(work)
+
+    @cached_property
+    def _cleaner(self) -> "LogCleaner":
+        from ottla.broker.log.cleaning.log_cleaner import LogCleaner
+
+        buffer_bytes = self.config.log_cleaner_dedupe_buffer_size
+        return LogCleaner(self.broker.logs, self._disk, self._clock, self._turns, buffer_bytes, self.broker.long_work)
+
+    def _clean(self) -> None:
+        self._cleaner.start()
 
     def _delete_old_segments(self) -> None:
         self._start_parts("retention", self._retention.run)
@@ -339,10 +349,11 @@ class Assembly:
             each.config = config
             each.groups.consumer_groups.configure(config)
         self.on_config_changed(config)
-        self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
+        if "_cleaner" in self.__dict__:
+            self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:
             self._timers["cleaner"].cancel()
-            self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
+            self._every("cleaner", config.log_cleaner_backoff_ms, self._clean)
         self._start_parts("reconfigure", self._reconfigure)
 
     async def _reconfigure(self) -> None:

@@ -21,12 +21,11 @@ from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Activity, Gate, Handler
 from ottla.protocol.api_keys import ApiKey, api_title
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ErrorCode, ProtocolError, Unwritable
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.requests.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
 from ottla.protocol.requests.throttle_times import with_throttle_time
-from ottla.protocol.requests.writer import Unwritable
 
 if TYPE_CHECKING:
     from ottla.broker.security.sasl import Authenticator

@@ -5,6 +5,7 @@ start, so an upgrade of the package does not mix two versions in a running broke
 """
 
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import Final
 
 from ottla.broker.api.context import Api
@@ -15,6 +16,13 @@ from ottla.protocol.requests import codec
 
 _FIRST: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID)
 """The first requests of clients, in their order. The rest is in the order of the table."""
+_OTHERS: Final = (
+    "ottla.protocol.requests.writer",
+    "ottla.protocol.walker",
+    "ottla.broker.group.consumer.coordinator",
+    "ottla.broker.log.cleaning.log_cleaner",
+)
+"""Modules that are imported within functions, for use in a running broker."""
 
 
 async def import_rest(turns: Turns, table: Iterable[Api]) -> None:
@@ -29,4 +37,7 @@ def _import_in_steps(table: Iterable[Api]) -> Iterator[None]:
         api.import_handler()
         yield
         codec.load_messages(api.key)
+        yield
+    for name in _OTHERS:
+        import_module(name)
         yield

@@ -88,6 +88,7 @@ class GroupCoordinator:
     @cached_property
     def consumer_groups(self) -> "ConsumerGroups":
         """The groups of the consumer protocol. Their rules are imported on the first use: many brokers have none."""
+        from ottla.broker.group.consumer.coordinator import ConsumerGroups
 
         return ConsumerGroups(
             *(self._manager, self._cluster, self._turns, self._clock, self._config, self._arm, self._follow),
