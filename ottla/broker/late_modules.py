@@ -4,7 +4,8 @@ A request that arrives earlier imports the modules of its API itself. Nothing is
 start, so an upgrade of the package does not mix two versions in a running broker.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Final
 
@@ -13,31 +14,38 @@ from ottla.broker.costs import FIRST_USE_US
 from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
+from ottla.protocol.requests.library import import_library
 
 _FIRST: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID)
 """The first requests of clients, in their order. The rest is in the order of the table."""
-_OTHERS: Final = (
+_SHARED: Final = (
     "ottla.protocol.requests.writer",
     "ottla.protocol.walker",
+    "ottla.broker.api.reply",
+    "importlib.resources",
+)
+"""Modules that all requests need, each by itself because the first request would wait for all of them."""
+_OTHERS: Final = (
     "ottla.broker.group.consumer.coordinator",
     "ottla.broker.log.cleaning.log_cleaner",
 )
-"""Modules that are imported within functions, for use in a running broker."""
+"""Modules that functions of a running broker import."""
 
 
 async def import_rest(turns: Turns, table: Iterable[Api]) -> None:
-    """Import the handlers and messages of all APIs. The sockets are read between any two of them."""
-    for _ in _import_in_steps(table):
+    """Import the handlers and messages of all APIs. The sockets are read before each of them."""
+    for import_next in _imports(table):
         turns.charge(FIRST_USE_US)
         await turns.pause()
+        import_next()
 
 
-def _import_in_steps(table: Iterable[Api]) -> Iterator[None]:
+def _imports(table: Iterable[Api]) -> Iterator[Callable[[], object]]:
+    for name in _SHARED:
+        yield partial(import_module, name)
+    yield import_library
     for api in sorted(table, key=lambda api: _FIRST.index(api.key) if api.key in _FIRST else len(_FIRST)):
-        api.import_handler()
-        yield
-        codec.load_messages(api.key)
-        yield
+        yield api.import_handler
+        yield partial(codec.load_messages, api.key)
     for name in _OTHERS:
-        import_module(name)
-        yield
+        yield partial(import_module, name)

@@ -178,14 +178,17 @@ class Server:
         directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
         log.info("Serving %s on %s (%s walk over records)", directory, listeners, walk_name())
         self._assembly.start_housekeeping()
-        turns.run_alone(self._finish_start(turns))
+        self._finish_start(turns)
         return addresses
 
-    async def _finish_start(self, turns: Turns) -> None:
-        """Do what no client waits for: import the rest, and collect what the start has made."""
-        await turns.pause()
-        await import_rest(turns, TABLE.values())
-        self._collector.start()
+    def _finish_start(self, turns: Turns) -> None:
+        """Begin to do what no client waits for: import the rest, then collect the garbage of the start."""
+
+        def log_and_collect(error: Exception) -> None:
+            log_bug(error)
+            self._collector.start()
+
+        turns.start(import_rest(turns, TABLE.values()), lambda _: self._collector.start(), log_and_collect)
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""

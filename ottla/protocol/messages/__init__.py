@@ -10,22 +10,6 @@ from kafka.protocol.api_message import ApiMessage
 _NULLABLE: Final = {"type": "string", "nullableVersions": "3+", "default": "null"}
 
 
-class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
-
-
-class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
-
-
-class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
-
-
-class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
-
-
 def _keep(fields: list[dict[str, Any]]) -> None:
     """Change nothing."""
 

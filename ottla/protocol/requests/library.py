@@ -10,7 +10,6 @@ from typing import Final
 from ottla.deferred import defer_package
 
 _PACKAGES: Final = ("kafka", *(f"kafka.protocol.{name}" for name in ("admin", "consumer", "metadata", "producer")))
-_OURS: Final = "ottla.protocol.messages"
 _MODULES: Final = {
     "consumer.fetch": "Fetch",
     "consumer.group": "OffsetCommit OffsetFetch OffsetDelete JoinGroup SyncGroup Heartbeat LeaveGroup",
@@ -35,8 +34,14 @@ _MODULE_OF: Final = {
 }
 
 
-def import_messages(title: str) -> ModuleType:
-    """Import the module with the messages of an API, by the API's title: the library's, or Ottla's own."""
+def import_library() -> None:
+    """Import what the messages of all APIs need."""
     for name in _PACKAGES:
         defer_package(name)
-    return import_module(_MODULE_OF.get(title, _OURS))
+    import_module("kafka.protocol.api_message")
+
+
+def import_messages(title: str) -> ModuleType:
+    """Import the module with the messages of an API, by the API's title: the library's, or Ottla's own."""
+    import_library()
+    return import_module(_MODULE_OF[title])
