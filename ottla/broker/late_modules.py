@@ -14,13 +14,13 @@ from ottla.broker.costs import FIRST_USE_US
 from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from ottla.protocol.requests.library import import_library
+from ottla.protocol.requests.library import SHARED, import_module_of_library
 
 _FIRST: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID)
 """The first requests of clients, in their order. The rest is in the order of the table."""
 _SHARED: Final = (
-    "ottla.protocol.requests.writer",
     "ottla.protocol.walker",
+    "ottla.protocol.requests.writer",
     "ottla.broker.api.reply",
     "importlib.resources",
 )
@@ -43,7 +43,8 @@ async def import_rest(turns: Turns, table: Iterable[Api]) -> None:
 def _imports(table: Iterable[Api]) -> Iterator[Callable[[], object]]:
     for name in _SHARED:
         yield partial(import_module, name)
-    yield import_library
+    for name in SHARED:
+        yield partial(import_module_of_library, name)
     for api in sorted(table, key=lambda api: _FIRST.index(api.key) if api.key in _FIRST else len(_FIRST)):
         yield api.import_handler
         yield partial(codec.load_messages, api.key)

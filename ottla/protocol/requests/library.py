@@ -10,6 +10,8 @@ from typing import Final
 from ottla.deferred import defer_package
 
 _PACKAGES: Final = ("kafka", *(f"kafka.protocol.{name}" for name in ("admin", "consumer", "metadata", "producer")))
+SHARED: Final = ("kafka.errors", "kafka.protocol.schemas", "kafka.protocol.api_message")
+"""Modules that the messages of all APIs need."""
 _MODULES: Final = {
     "consumer.fetch": "Fetch",
     "consumer.group": "OffsetCommit OffsetFetch OffsetDelete JoinGroup SyncGroup Heartbeat LeaveGroup",
@@ -29,19 +31,24 @@ _MODULES: Final = {
     "admin.transactions": "DescribeProducers DescribeTransactions ListTransactions",
     "admin.users": "DescribeUserScramCredentials AlterUserScramCredentials",
 }
+_OURS: Final = {
+    "ottla.protocol.messages": "ApiVersions DeleteGroups TxnOffsetCommit",
+    "ottla.protocol.messages.consumer_groups": "ConsumerGroupHeartbeat ConsumerGroupDescribe",
+}
 _MODULE_OF: Final = {
-    title: f"kafka.protocol.{module}" for module, titles in _MODULES.items() for title in titles.split()
+    title: module
+    for module, titles in (_OURS | {f"kafka.protocol.{name}": titles for name, titles in _MODULES.items()}).items()
+    for title in titles.split()
 }
 
 
-def import_library() -> None:
-    """Import what the messages of all APIs need."""
-    for name in _PACKAGES:
-        defer_package(name)
-    import_module("kafka.protocol.api_message")
+def import_module_of_library(name: str) -> ModuleType:
+    """Import a module of kafka-python, or Ottla's own messages, without the rest of the library."""
+    for package in _PACKAGES:
+        defer_package(package)
+    return import_module(name)
 
 
 def import_messages(title: str) -> ModuleType:
-    """Import the module with the messages of an API, by the API's title: the library's, or Ottla's own."""
-    import_library()
-    return import_module(_MODULE_OF[title])
+    """Import the module with the messages of an API, by the API's title."""
+    return import_module_of_library(_MODULE_OF[title])
