@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[3]
 RUNS = {
     "admin_port": "--rounds 1",
     "decode": "--size-mib 1 --rounds 1",
+    "first_answer": "--rounds 1 --only serve",
     "floor": "--megabytes 1 --rounds 1",
     "scan": "--size-mib 1 --rounds 1",
     "storage": "--partitions 20 --rounds 1",
