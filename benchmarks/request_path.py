@@ -19,11 +19,11 @@ from typing import Any
 
 import ottla
 from lab.in_memory.disk import MemoryDisk
-from lab.simulation.charged import ChargedTurns
 from lab.simulation.network import Link, NetworkConditions
 from lab.usage import command_line
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
+from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.requests import codec
@@ -83,7 +83,7 @@ class Counted:
         self.walks: dict[str, Walk] = {}
         self._replies = bytearray()
         self.clock = VirtualClock(self.schedule, PortCalls(), 0.0, lambda work: work())
-        turns = ChargedTurns(self.clock.next_turn, _raise, lambda what, cost_us: None)
+        turns = Turns(self.clock.next_turn, _raise)
         self.clock.enter = turns.event
         disk = MemoryDisk(PortCalls(), Random(1), self._after_a_sync)
         config = Config(log_dirs="/data", offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)

@@ -31,12 +31,20 @@ class Replacement(NamedTuple):
     name: str
     bug: Callable[..., Any]
 
+    @property
+    def is_compiled(self) -> bool:
+        """Return whether the function is machine code, whose callers in its module do not notice a replacement."""
+        module = self.owner if isinstance(self.owner, ModuleType) else sys.modules[self.owner.__module__]
+        return not str(module.__file__).endswith(".py")
+
     @contextmanager
     def plant(self) -> Iterator[None]:
         """Replace the function, and restore it at the end."""
         owner, name = self.owner, self.name
         found = getattr_static(owner, name, None)
         function = found.fget if isinstance(found, property) else found
+        if self.is_compiled:
+            raise Misplaced(f"{owner.__name__} is compiled: a bug can be planted in plain Python only")
         if not isinstance(function, FunctionType):
             raise Misplaced(f"{owner.__name__} has no function {name}")
         changed: object = _with_bug(function, self.bug)

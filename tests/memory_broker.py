@@ -2,12 +2,13 @@
 
 import sys
 from collections import deque
+from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
 
 from lab.in_memory.disk import VOLUME_BYTES, MemoryDisk
 from lab.in_memory.zookeeper import ModelConnection
-from lab.simulation.charged import ChargedTurns
+from lab.simulation.charged import ChargeMeter
 from lab.simulation.network import Link, NetworkConditions
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
@@ -15,6 +16,7 @@ from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.ports.disk import Volume
 from ottla.broker.security.session import ANONYMOUS
+from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
@@ -35,28 +37,37 @@ class Weight(NamedTuple):
     uncharged_calls: float
 
 
-class WeighedTurns(ChargedTurns):
+class Scales(ChargeMeter):
     """Counts the calls of Python's interpreter in each event too: work that is not charged is seen by them."""
 
-    __slots__ = ("_calls", "uncharged_calls", "weighing")
+    __slots__ = ("_calls", "_weighs", "uncharged_calls")
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.weighing = False
+    def __init__(self, turns):
+        super().__init__(turns, lambda what, cost_us: None)
+        self._weighs = False
         self.uncharged_calls = self._calls = 0
 
-    def event(self, work):
-        if self._running or not self.weighing:
-            super().event(work)
-            return
-        self._calls, before_us = 0, self.charged_us
-        sys.setprofile(self._count)
+    @contextmanager
+    def weigh(self):
+        """Weigh the events of a block: `most_us` and `uncharged_calls` are those of its heaviest ones."""
+        self.most_us, self.uncharged_calls, self._weighs = 0.0, 0, True
         try:
-            super().event(work)
+            yield
         finally:
-            sys.setprofile(None)
-        uncharged = self._calls - (self.charged_us - before_us) * CALLS_PER_US
-        self.uncharged_calls = max(self.uncharged_calls, uncharged)
+            self._weighs = False
+
+    def begin(self):
+        super().begin()
+        self._calls = 0
+        if self._weighs:
+            sys.setprofile(self._count)
+
+    def end(self, work):
+        sys.setprofile(None)
+        super().end(work)
+        if self._weighs:
+            uncharged = self._calls - (self._turns.charged_us - self._before_us) * CALLS_PER_US
+            self.uncharged_calls = max(self.uncharged_calls, uncharged)
 
     def _count(self, frame, event, argument):
         if event in ("call", "c_call"):
@@ -128,7 +139,8 @@ class MemoryBroker:
         self.random = Random(1)
         self.network = STILL
         self.clock = VirtualClock(self.schedule, PortCalls(), 0.0, lambda work: work())
-        self.turns = WeighedTurns(self.clock.next_turn, self.bugs.append, lambda what, cost_us: None)
+        self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.scales = Scales(self.turns)
         self.clock.enter = self.turns.event
         self.disk = _Disk(PortCalls(), Random(1), lambda work: self.schedule.after(sync_ms, work))
         if zookeeper is not None:
@@ -204,13 +216,10 @@ class MemoryBroker:
 
     def weigh(self, message, version):
         """Serve a request and return the weight of the heaviest event, then and in the following 100 ms."""
-        self.turns.most_us, self.turns.uncharged_calls, self.turns.weighing = 0.0, 0, True
-        try:
+        with self.scales.weigh():
             self.serve(message, version)
             self.advance(100.0)
-        finally:
-            self.turns.weighing = False
-        return Weight(self.turns.most_us, self.turns.uncharged_calls)
+        return Weight(self.scales.most_us, self.scales.uncharged_calls)
 
     def serve_with(self, api_key, handler):
         """Let one API be served by another handler, on a connection of its own."""

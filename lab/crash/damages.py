@@ -245,7 +245,7 @@ class StoppedLog:
         whole = partition.read(0, EVERYTHING, isolation=FetchIsolation.TXN_COMMITTED)
         for batch in (*sound[turn % LOOK_UPS : -LAST : LOOK_UPS], *sound[-LAST:]):
             found = partition.read(batch.last_offset, 1, isolation=FetchIsolation.LOG_END)
-            if found.error is not ErrorCode.NONE:
+            if found.error != ErrorCode.NONE:
                 return False
             assert isinstance(found.records, bytes)
             at = int.from_bytes(found.records[:8], "big")
@@ -257,7 +257,7 @@ class StoppedLog:
         )
         if len(self.logs) == 1:
             aborted = [(pid, first) for pid, first, _, _ in expected.aborted_index if first < stable]
-            if whole.error is not ErrorCode.NONE:
+            if whole.error != ErrorCode.NONE:
                 return False
             given = [entry for entry in whole.aborted or [] if entry[1] < stable]
             _hold(given == aborted, f"aborted {given}, not {aborted}")
@@ -297,7 +297,7 @@ def _read_all(partition: Partition, may_be_wrong: bool) -> bytes | None:
     data, offset = b"", partition.log_start_offset
     while offset < partition.log_end_offset:
         found = partition.read(offset, EVERYTHING, isolation=FetchIsolation.LOG_END)
-        if found.error is not ErrorCode.NONE:
+        if found.error != ErrorCode.NONE:
             return None
         assert isinstance(found.records, bytes)
         _hold(bool(found.records), f"nothing at {offset}, the log ends at {partition.log_end_offset}")

@@ -92,5 +92,5 @@ class _Load:
 
 
 def _expect(error: ErrorCode) -> None:
-    if error is not ErrorCode.NONE:
+    if error != ErrorCode.NONE:
         raise AssertionError(f"the load was refused: {error.name}")

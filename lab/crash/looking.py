@@ -49,7 +49,7 @@ def _records(partition: Partition) -> Iterator[tuple[int, str]]:
     offset = partition.log_start_offset
     while offset < partition.last_stable_offset:
         answer = partition.read(offset, ENOUGH, isolation=FetchIsolation.TXN_COMMITTED)
-        if answer.error is not ErrorCode.NONE:
+        if answer.error != ErrorCode.NONE:
             return
         assert isinstance(answer.records, bytes)
         got = visible(answer.records, answer.aborted or [], offset)

@@ -13,11 +13,9 @@ from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.memory import Reservation
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.peers import MemoryPeers
 from ottla.broker.ports.workers import DeferredWorkers, Job, OnEnd
-from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Activity
 from ottla.protocol.errors import ErrorCode
@@ -39,25 +37,17 @@ PEER_STALL: Final = 0.04
 PEER_STALL_MS: Final = 1000.0
 
 
-class ReportingDispatcher(Dispatcher):
-    """A dispatcher that first reports each request to the world."""
+def report_requests(broker: Broker, world: "World") -> Dispatcher:
+    """Return a dispatcher of the broker whose requests are reported to the world before they are served."""
+    dispatcher = Dispatcher(broker, TABLE)
 
-    def __init__(self, broker: Broker, world: "World") -> None:
-        super().__init__(broker, TABLE)
-        self._served_by = broker
-        self._world = world
+    def start(frame: memoryview, session: Session, *rest: Any) -> Activity[Any] | None:
+        if world.assembly is not None:
+            world.causes.mark_late(broker, frame, session.peer)
+        return dispatcher.start(frame, session, *rest)
 
-    def start(
-        self,
-        frame: memoryview,
-        session: Session,
-        send: Send,
-        refuse: Refuse,
-        reservation: Reservation | None = None,
-    ) -> Activity[Any] | None:
-        if self._world.assembly is not None:
-            self._world.causes.mark_late(self._served_by, frame, session.peer)
-        return super().start(frame, session, send, refuse, reservation)
+    dispatcher.steered_by = start
+    return dispatcher
 
 
 class PeerLink:

@@ -40,7 +40,7 @@ LATER_MS: Final = 30
 
 def accept_stale_epoch(check_batch: Original, *arguments: Any) -> AppendDecision:
     decision: AppendDecision = check_batch(*arguments)
-    return ACCEPTED if decision.error is ErrorCode.INVALID_PRODUCER_EPOCH else decision
+    return ACCEPTED if decision.error == ErrorCode.INVALID_PRODUCER_EPOCH else decision
 
 
 def accept_duplicate(check_batch: Original, *arguments: Any) -> AppendDecision:

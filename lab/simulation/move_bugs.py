@@ -79,9 +79,9 @@ def accept_former_coordinator(
     check_marker: Original, producers: ProducerStateManager, *arguments: int
 ) -> AppendDecision:
     decision: AppendDecision = check_marker(producers, *arguments)
-    return ACCEPTED if decision.error is ErrorCode.TRANSACTION_COORDINATOR_FENCED else decision
+    return ACCEPTED if decision.error == ErrorCode.TRANSACTION_COORDINATOR_FENCED else decision
 
 
 def ignore_late_refusals(give: Original, answer: MarkerAnswer, error: ErrorCode) -> None:
     """Take every answer of another broker as success. A lost one is still none."""
-    give(answer, error if error is ErrorCode.REQUEST_TIMED_OUT else ErrorCode.NONE)
+    give(answer, error if error == ErrorCode.REQUEST_TIMED_OUT else ErrorCode.NONE)

@@ -15,9 +15,9 @@ from typing import Final
 
 from lab.in_memory.disk import MemoryDisk
 from lab.simulation import faults
-from lab.simulation.broker_parts import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
+from lab.simulation.broker_parts import CountedWorkers, ErrorLog, PeerLink, count_forgotten, report_requests
 from lab.simulation.causes import Causes, Generations
-from lab.simulation.charged import ChargedTurns
+from lab.simulation.charged import ChargeMeter
 from lab.simulation.clients import draw_clients
 from lab.simulation.consumers import Consumer, Copier, KeyReader
 from lab.simulation.fault_injector import FaultInjector
@@ -49,6 +49,7 @@ from lab.simulation.uncompacted_copies import UncompactedCopies
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.log.meta_properties import LogDirectoryError
+from ottla.broker.turns import Turns
 from ottla.broker.txn.states import PREPARED
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import TopicPartition
@@ -107,7 +108,7 @@ class World:
         self._most_steps = steps
         self._life = 0
         self.clock: VirtualClock
-        self._turns: ChargedTurns
+        self._turns: Turns
         self.peers: list[PeerLink]
         self._links: list[Link] = []
         self.processes: list[Process] = []
@@ -345,7 +346,7 @@ class World:
 
     def _open(self) -> None:
         clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guard)
-        turns = ChargedTurns(clock.next_turn, self._bug, self._on_exceeded)
+        turns = Turns(clock.next_turn, self._bug)
         clock.enter = turns.event
         self.clock, self._turns = clock, turns
         self.disk.failed_syncs = 0
@@ -364,7 +365,7 @@ class World:
         except (LogDirectoryError, OSError) as error:
             self.faults.cannot_start(error)
             return
-        assembly.dispatchers = [ReportingDispatcher(each, self) for each in assembly.broker.brokers]
+        assembly.dispatchers = [report_requests(each, self) for each in assembly.broker.brokers]
         if self.seed % 2:
             assembly.broker.watch()  # the event history must change nothing
         if self.profile.expires:
@@ -372,7 +373,8 @@ class World:
         assembly.start_housekeeping()
         self._life += 1
         if self._life == 1:
-            turns.alone(lambda: self._furnish(assembly))
+            turns.event(lambda: self._furnish(assembly))  # no client is connected yet that could wait
+        ChargeMeter(turns, self._on_exceeded)
         self.peers = [PeerLink(each, self) for each in assembly.broker.brokers]
         if self._small_segments:
             cluster = assembly.broker.cluster

@@ -297,7 +297,8 @@ class Connection(asyncio.BufferedProtocol):
         refuse: Refuse = self._refuse
         if dispatcher.observer.on_request is not None and not self.session.sends_tokens:
             send, refuse = dispatcher.observer.on_request(frame, self.session, send, refuse)
-        self._activity = dispatcher.start(frame, self.session, send, refuse, reservation)
+        start = dispatcher.start if dispatcher.steered_by is None else dispatcher.steered_by
+        self._activity = start(frame, self.session, send, refuse, reservation)
         if self._activity is None:
             return
         if int.from_bytes(frame[:2], "big") == PRODUCE:

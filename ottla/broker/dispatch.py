@@ -5,7 +5,7 @@ in Kafka. Only ApiVersions gets a typed reply to a version that is not served (K
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -43,6 +43,8 @@ CLOSED: Final = "connection closed"
 """Recorded in place of an error code when the connection is closed without one."""
 _KEY_AND_VERSION: Final = Struct(">hh")
 
+Start = Callable[[memoryview, Session, Send, Refuse, Reservation | None], "Activity[Any] | None"]
+
 
 class Dispatcher:
     """Starts the handler of each request of a broker."""
@@ -51,6 +53,8 @@ class Dispatcher:
         """Set `first_use` to generate readers and writers when a version is first requested, and to charge for that."""
         self._broker = broker
         self.observer = broker.observer
+        self.steered_by: Start | None = None
+        """A function that connections call in the place of `start`; it may call `start` later, twice or not at all."""
         self._table = table
         self._metrics = broker.metrics
         self._quotas = broker.quotas
@@ -247,7 +251,7 @@ class Dispatcher:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.reservation.shrink(len(body) + entries * ENTRY_BYTES)
         self._broker.turns.charge(entries * FREED_ENTRY_US)
-        del body  # the message owns its data
+        body = b""  # the message owns its data
         if trailing_bytes:
             _log_trailing_bytes(request, trailing_bytes)
         return await api.handle(self._broker, request)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from ottla.broker.security.session import Session
-from ottla.broker.turns import Turns
 
 REQUEST_MS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000)
 TURN_MS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
@@ -221,20 +220,16 @@ class Metrics:
         self.turns = turns
 
 
-class MeasuredTurns(Turns):
-    """Turns that record the duration of each event, in milliseconds."""
+class TurnTimer:
+    """An `EventMeter` that records the duration of each event, in milliseconds."""
 
-    def __init__(
-        self, next_turn: Callable[[Callable[[], None]], None], on_bug: Callable[[Exception], None], now_ms: Now
-    ) -> None:
-        super().__init__(next_turn, on_bug)
+    def __init__(self, now_ms: Now) -> None:
         self._now_ms = now_ms
+        self._began_ms = 0.0
         self.time = Histogram(TURN_MS)
 
-    def event(self, work: Callable[[], None]) -> None:
-        if self._running:
-            self._ready.append(work)
-            return
-        began_ms = self._now_ms()
-        super().event(work)
-        self.time.observe(self._now_ms() - began_ms)
+    def begin(self) -> None:
+        self._began_ms = self._now_ms()
+
+    def end(self, work: Callable[[], None]) -> None:
+        self.time.observe(self._now_ms() - self._began_ms)

@@ -24,7 +24,7 @@ from ottla.broker.late_modules import import_rest
 from ottla.broker.listening import Listeners, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
-from ottla.broker.metrics import MeasuredTurns
+from ottla.broker.metrics import TurnTimer
 from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import has_terminal, machine_bytes, return_freed_memory
@@ -163,8 +163,8 @@ class Server:
             zookeeper=zookeeper,
         )
         self.broker = self._assembly.broker
-        if isinstance(turns, MeasuredTurns):
-            self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
+        if isinstance(turns.meter, TurnTimer):
+            self.broker.metrics.measure(real_clock.monotonic_ms, turns.meter.time)
         self._parts.on_assembly(self._assembly)
         try:
             if self._admin is not None:
@@ -239,9 +239,10 @@ class Server:
 
     def _turns(self, clock: LoopClock) -> Turns:
         """Return the turns of the broker, measured if there is an admin port."""
-        if self._admin is None:
-            return Turns(clock.next_turn, log_bug)
-        return MeasuredTurns(clock.next_turn, log_bug, clock.monotonic_ms)
+        turns = Turns(clock.next_turn, log_bug)
+        if self._admin is not None:
+            turns.meter = TurnTimer(clock.monotonic_ms)
+        return turns
 
     @property
     def admin_address(self) -> str | None:

@@ -19,7 +19,7 @@ Rules
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ottla.broker.costs import RESUME_US
 
@@ -217,6 +217,16 @@ class Gate:
             self.taken = False
 
 
+class EventMeter(Protocol):
+    """A measure of each event together with all work that it wakes."""
+
+    def begin(self) -> None:
+        """Start to measure an event."""
+
+    def end(self, work: Callable[[], None]) -> None:
+        """Record the event of this work."""
+
+
 class Turns:
     """The queue of one broker's turn.
 
@@ -236,6 +246,7 @@ class Turns:
         "charged_us",
         "events",
         "is_fresh",
+        "meter",
         "next_turn",
     )
 
@@ -256,6 +267,7 @@ class Turns:
         """Microseconds of work charged since the start. Hot paths add to it without a call of `charge`."""
         self.events = 0
         """The number of events since the start."""
+        self.meter: EventMeter | None = None
 
     @property
     def is_spent(self) -> bool:
@@ -282,6 +294,9 @@ class Turns:
             return
         self._running = True
         self.events += 1
+        meter = self.meter
+        if meter is not None:
+            meter.begin()
         ready, at_end = self._ready, self._at_end
         ready.appendleft(work)
         try:
@@ -297,6 +312,8 @@ class Turns:
                     at_end.clear()
         finally:
             self._running = False
+            if meter is not None:
+                meter.end(work)
 
     def later(self, work: Callable[[], None]) -> None:
         """Queue work after the work that is already queued in this turn."""

@@ -300,7 +300,7 @@ class AiokafkaConsumer(Consumer):
     def error_of(self, code: ErrorCode) -> Exception:
         from aiokafka.errors import IllegalGenerationError, UnknownMemberIdError
 
-        error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
+        error: Exception = (IllegalGenerationError if code == ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
         return error
 
     async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:

@@ -353,7 +353,7 @@ class ConfluentConsumer(Consumer):
     def error_of(self, code: ErrorCode) -> Exception:
         from confluent_kafka import KafkaError
 
-        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.key.was_member = False  # it must poll first; or it is a new object at the address of a former member
         return _exception(KafkaError(code.value))
 

@@ -179,7 +179,7 @@ def _rank(error: BaseException) -> int:
     code = code_of(error)
     if is_hopeless(error):
         return 0
-    return 2 if code is ErrorCode.INVALID_TXN_STATE else 1
+    return 2 if code == ErrorCode.INVALID_TXN_STATE else 1
 
 
 def _library(error: BaseException) -> str:

@@ -242,7 +242,7 @@ class KafkaPythonConsumer(Consumer):
     def error_of(self, code: ErrorCode) -> Exception:
         from kafka.errors import IllegalGenerationError, UnknownMemberIdError
 
-        error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
+        error: Exception = (IllegalGenerationError if code == ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
         return error
 
     async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:

@@ -288,7 +288,7 @@ class Transaction:
         first_code = None if since is None else code_of(since)
         if since is not None and (
             first_code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
-            or (outcome.code is ErrorCode.INVALID_TXN_STATE and (first_code is not None or is_hopeless(since)))
+            or (outcome.code == ErrorCode.INVALID_TXN_STATE and (first_code is not None or is_hopeless(since)))
         ):
             outcome = fatal(self._client.transactional_id, since)
         await self._client.close()

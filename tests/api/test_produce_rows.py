@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.simulation.charged import ChargedTurns
+from lab.simulation.charged import ChargeMeter
 from ottla.broker.api import produce
 from ottla.broker.api.context import NO_REPLY, Close, Request
 from ottla.broker.costs import REPLY_ROW_US, ROW_US
 from ottla.broker.security.session import Session
-from ottla.broker.turns import SHARE_US
+from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
@@ -35,7 +35,8 @@ def serve():
 
     def serve(version, acks, topics):
         later, bugs, replies = [], [], []
-        turns = ChargedTurns(later.append, bugs.append, lambda *held: bugs.append(held))
+        turns = Turns(later.append, bugs.append)
+        ChargeMeter(turns, lambda *excess: bugs.append(excess))
         broker = broker_of(
             turns=turns,
             cluster=SimpleNamespace(
@@ -82,11 +83,11 @@ def test_reply_of_many_rows_is_written_in_shares(serve, topics):
     told = b"".join(map(bytes, reply.buffers))
     assert told == encode_produce_response(rows(topics, 9, E.UNKNOWN_TOPIC_OR_PARTITION), 9, 7)
     assert turns.charged_us >= MANY * (2 * ROW_US + REPLY_ROW_US)
-    assert turns.most_us < 2 * SHARE_US
+    assert turns.meter.most_us < 2 * SHARE_US
 
 
 def test_acks_0_is_not_answered_however_many_rows_fail(serve):
     reply, turns = serve(9, 0, [("a", [(n, None) for n in range(MANY)])])
     assert isinstance(reply, Close) and f"and {MANY - 1} more" in reply.reason
-    assert turns.most_us < 2 * SHARE_US
+    assert turns.meter.most_us < 2 * SHARE_US
     assert serve(9, 0, [])[0] is NO_REPLY

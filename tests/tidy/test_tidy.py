@@ -212,6 +212,17 @@ def test_the_second_scanner_shares_only_decompression_with_what_it_checks():
     )
 
 
+def test_error_codes_are_compared_by_their_value():
+    """A row of a reply may have a plain number, and compiled code turns a member of an IntEnum into one."""
+    faults(
+        f"{relative(path)}:{node.lineno}: compare an ErrorCode with == or !="
+        for path in python_files("ottla", "lab")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Compare) and any(isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops)
+        if any(ast.unparse(each).startswith("ErrorCode.") for each in (node.left, *node.comparators))
+    )
+
+
 def test_no_file_is_a_shelf_for_odds_and_ends():
     faults(f"{relative(path)}: name it after what it does" for path in python_files(*FOLDERS) if path.stem in SHELVES)
 

@@ -26,6 +26,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
     error = await broker.transactions.add_partitions(
         body.transactional_id, body.producer_id, body.producer_epoch, (partition,)
     )
-    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+    if error == ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return encode_reply(request, error_code=error)

@@ -51,7 +51,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             body.v3_and_below_producer_epoch,
             accepted,
         )
-        if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
+        if version < FIRST_VERSION_WITH_FENCED and default == ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
     if len(topics) <= FEW_ROWS and len(accepted) <= FEW_ROWS:
         rows = [
@@ -78,7 +78,7 @@ async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     results = reply.rows("results_by_transaction")
     for transaction in request.body.transactions:
         errors, default = await _answer(broker, transaction)
-        if default is ErrorCode.UNSUPPORTED_VERSION:
+        if default == ErrorCode.UNSUPPORTED_VERSION:
             # The cluster has no transactions V2 (level 0): Kafka's handler stops here.
             return encode_reply(request, error_code=default)
         path = ("results_by_transaction", "topic_results")

@@ -35,7 +35,7 @@ class Duplicate(NamedTuple):
 
     partition: Partition
     header: BatchHeader
-    batch: memoryview
+    batch: "memoryview"
     result: AppendResult
 
 

@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         body.transactional_id, body.producer_id, body.producer_epoch, body.committed, v2=v2
     )
     error = answer.error
-    if version < FIRST_VERSION_WITH_FENCED and error is ErrorCode.PRODUCER_FENCED:
+    if version < FIRST_VERSION_WITH_FENCED and error == ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     reply = encode_reply(request, 0, error, answer.producer_id, answer.producer_epoch)
     return reply._replace(error_code=error) if error else reply

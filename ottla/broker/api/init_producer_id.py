@@ -52,7 +52,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if body.transactional_id is not None:
         _log_answer(broker, request, answer, expected[1])
     error = answer.error
-    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+    if error == ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return _encode_answer(request, error, answer.producer_id, answer.producer_epoch)
 
@@ -89,7 +89,7 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
     """Log the producer id and epoch, or the refusal. `expected_epoch` is that of a client that resumes (KIP-360)."""
     body = request.body
     about = request.about | {"transactional_id": body.transactional_id}
-    if answer.error is ErrorCode.NONE:
+    if answer.error == ErrorCode.NONE:
         fences = answer.producer_epoch > 0 and expected_epoch == NO_PRODUCER_EPOCH
         log.info(
             "Initialized transactionalId %(transactional_id).100s with producerId %(producer_id)d and producer epoch "
@@ -98,19 +98,19 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
             | {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
             | {"more": "; lower epochs are fenced" if fences else ""},
         )
-    elif answer.error is ErrorCode.PRODUCER_FENCED:
+    elif answer.error == ErrorCode.PRODUCER_FENCED:
         log.info(
             "Fenced client %(client_id).100s at %(peer)s: producerId %(producer_id)d, producer epoch "
             "%(producer_epoch)d of transactionalId %(transactional_id).100s is not the current one",
             about | {"producer_id": body.producer_id, "producer_epoch": body.producer_epoch},
         )
-    elif answer.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+    elif answer.error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         log.warning(
             "Refused two-phase commit to transactionalId %(transactional_id).100s of client %(client_id).100s at "
             "%(peer)s: it is disabled (transaction.two.phase.commit.enable)",
             about,
         )
-    elif answer.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+    elif answer.error == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         log.warning(
             "Refused transactionalId %(transactional_id).100s of client %(client_id).100s at %(peer)s: a transaction "
             "timeout of %(asked_ms)d ms is not from 1 to %(most_ms)d (transaction.max.timeout.ms)",

@@ -155,7 +155,7 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
             return AppendResult(ErrorCode.NOT_ENOUGH_REPLICAS, log_start_offset=partition.log_start_offset)
         return partition.append_from_client(check, write.records, write.validated)
     start = -1
-    if write.error is ErrorCode.INVALID_RECORD and partition and check and check.header:
+    if write.error == ErrorCode.INVALID_RECORD and partition and check and check.header:
         start = partition.log_start_offset  # as if the log had refused the batch
     return AppendResult(error, message=message, log_start_offset=start)
 
@@ -260,7 +260,7 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
 
 def _with_leader(broker: Broker, row: PartitionResponse, leaders: set[int]) -> PartitionResponse:
     """Name the leader of a partition that another broker leads, and add it to `leaders` (KIP-951)."""
-    if row.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+    if row.error != ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return row
     current = broker.cluster.leader_of(row.topic, row.partition)
     leaders.add(current[0])
@@ -277,7 +277,7 @@ def report_rows(broker: Broker, request: Request, failed: Sequence[PartitionResp
     count_rows(broker, request, errors)
     record_refusal(broker, request, failed[0].error, _why(failed))
     broker.metrics.sequence_gaps += errors[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
-    reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
+    reused = [row for row in failed if row.error == ErrorCode.UNKNOWN_PRODUCER_ID]
     if reused:
         _log_sequence_reuse(broker, request, reused)
     if request.body.acks == 0:

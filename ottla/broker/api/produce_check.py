@@ -39,7 +39,7 @@ class Write(NamedTuple):
     topic: str
     topic_id: bytes
     partition_index: int
-    records: memoryview
+    records: "memoryview"
     partition: Partition | None
     check: BatchCheck | None
     error: ErrorCode

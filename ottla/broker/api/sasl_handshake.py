@@ -20,5 +20,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if reason:
         request.forget_body()
         await sleep(broker.turns, broker.clock, broker.config.connection_failed_authentication_delay_ms)
-    mechanisms = [] if error is ErrorCode.ILLEGAL_SASL_STATE else [*authenticator.names]
+    mechanisms = [] if error == ErrorCode.ILLEGAL_SASL_STATE else [*authenticator.names]
     return encode_reply(request, error_code=error, mechanisms=mechanisms)._replace(closes=reason)

@@ -119,8 +119,8 @@ def _map_error(error: ErrorCode, version: int) -> ErrorCode:
     A verification without an answer is COORDINATOR_LOAD_IN_PROGRESS: clients retry then without a look-up
     (`GroupCoordinatorService.handleOperationException`).
     """
-    if error is ErrorCode.NETWORK_EXCEPTION:
+    if error == ErrorCode.NETWORK_EXCEPTION:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version <= 1:
+    if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version <= 1:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error

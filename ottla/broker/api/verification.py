@@ -48,9 +48,9 @@ def verify(
     (error,) = coordinator.transactions.verify(transactional_id, producer_id, epoch, (place,))
     if not error:
         return error
-    if error is ErrorCode.PRODUCER_FENCED:
+    if error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+    if error == ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return _LATE
     return error
 
@@ -71,6 +71,6 @@ async def add(
         error = await coordinator.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
         if not error:
             return error
-        if error is not ErrorCode.CONCURRENT_TRANSACTIONS or clock.monotonic_ms() >= until_ms:
-            return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
+        if error != ErrorCode.CONCURRENT_TRANSACTIONS or clock.monotonic_ms() >= until_ms:
+            return ErrorCode.INVALID_PRODUCER_EPOCH if error == ErrorCode.PRODUCER_FENCED else error
         await sleep(broker.turns, clock, broker.config.add_partitions_to_txn_retry_backoff_ms)

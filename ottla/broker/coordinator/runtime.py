@@ -16,7 +16,7 @@ Source: `CoordinatorRuntime` of Kafka's coordinator-common.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.loader import CoordinatorLoader
@@ -68,7 +68,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     `loading` the partitions that are being replayed. `settle`, if given, is awaited after each batch of a replay.
     """
 
-    empty_id: ErrorCode = ErrorCode.NONE
+    empty_id: ClassVar[ErrorCode] = ErrorCode.NONE
     """Error for the empty id; NONE where the empty id is valid."""
 
     def __init__(

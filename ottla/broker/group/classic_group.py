@@ -476,7 +476,7 @@ class ClassicGroup:
         """Send an error to the requests that wait with this member id, because it is no longer a member."""
         outcome = Outcome()
         if member.awaiting_join:
-            known_as = member.member_id if error is ErrorCode.FENCED_INSTANCE_ID else ""
+            known_as = member.member_id if error == ErrorCode.FENCED_INSTANCE_ID else ""
             outcome.joined[member.member_id] = JoinReply(error, known_as)
         if member.awaiting_sync:
             outcome.synced[member.member_id] = SyncReply(error)

@@ -282,7 +282,7 @@ class GroupCoordinator:
         metadata, error = self._find_group(caller)
         if metadata is None:
             # Members are not known before the partition is loaded: the heartbeat succeeds, as in Kafka.
-            return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
+            return ErrorCode.NONE if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
         group = metadata.group
         if isinstance(group, ConsumerGroup):
             return await self.consumer_groups.heartbeat_classic(metadata, group, caller)

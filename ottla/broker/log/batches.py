@@ -56,7 +56,7 @@ class Run(NamedTuple):
     """
 
     position: int
-    data: memoryview
+    data: "memoryview"
     headers: list[tuple[int, ...]]
     bad: BadBatch | None
 

@@ -11,7 +11,7 @@ Source: `TransactionStateManager` of Kafka 4.3.1.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
@@ -55,7 +55,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     """The shards of `__transaction_state`. Markers are passed to `sink`, `markers_delay_ms` after the outcome is
     durable."""
 
-    empty_id = ErrorCode.INVALID_REQUEST
+    empty_id: ClassVar[ErrorCode] = ErrorCode.INVALID_REQUEST
     _cluster: Cluster
 
     def __init__(

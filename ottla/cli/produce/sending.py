@@ -19,7 +19,7 @@ class LineRefused(Exception):
     """A line whose record was not written, with the reason and the remedy."""
 
     def __init__(self, line: int, size_bytes: int, error: BaseException) -> None:
-        if code_of(error) is ErrorCode.MESSAGE_TOO_LARGE:
+        if code_of(error) == ErrorCode.MESSAGE_TOO_LARGE:
             reason = (
                 f"a record of {size_bytes} bytes is above the topic's max.message.bytes (MESSAGE_TOO_LARGE): raise it, "
                 "or send smaller records"

@@ -1,14 +1,14 @@
 """The test control of a broker, connected to the broker's parts. shell"""
 
-from ottla.broker.api.table import served_table
 from ottla.broker.assembly import Assembly
+from ottla.broker.dispatch import Dispatcher
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.server import BrokerParts
 from ottla.testkit.control.clock import MovableClock
 from ottla.testkit.control.cluster import ClusterControl
 from ottla.testkit.control.disk import SteeredDisk
-from ottla.testkit.control.dispatch import SteeredDispatcher
+from ottla.testkit.control.dispatch import Steering
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
 from ottla.testkit.control.old_release import table_of
@@ -43,8 +43,7 @@ class Control(BrokerParts):
         self.cluster = ClusterControl(assembly, self.plan)
         for each in broker.brokers:
             SteeredMarkers(each, self.plan)
-        table = self._table or served_table(assembly.config)
-        assembly.dispatchers = [
-            SteeredDispatcher(each, self.cluster, self.plan, self.journal, self.real_clock, table)
-            for each in broker.brokers
-        ]
+        if self._table is not None:
+            assembly.dispatchers = [Dispatcher(each, self._table, first_use=True) for each in broker.brokers]
+        for dispatcher, each in zip(assembly.dispatchers, broker.brokers, strict=True):
+            Steering(dispatcher, each, self.cluster, self.plan, self.journal, self.real_clock)

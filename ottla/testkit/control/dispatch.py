@@ -1,13 +1,13 @@
-"""A dispatcher with faults before and after each request, and a journal of requests and replies. shell
+"""Faults before and after each request of a dispatcher, and a journal of requests and replies. shell
 
 A fault can hold, delay or answer a request before the broker handles it, and act on its reply afterwards. The handling
 itself does not change. Requests of an API without planned faults are only recorded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.broker.api.context import Api, Broker
+from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.memory import ReplyReservation, Reservation
@@ -39,21 +39,35 @@ class _Served:
         self.reason = reason
 
 
-class SteeredDispatcher(Dispatcher):
-    """Dispatcher with faults. `real_clock` is the machine's: delays end even while the broker's clock is stopped."""
+class Steering:
+    """The faults of a dispatcher. `real_clock` is the machine's: delays end while the broker's clock is stopped too."""
 
-    __slots__ = ("_brokers", "_journal", "_journal_id", "_node_id", "_of_the_kit", "_plan", "_real_clock", "_turns")
+    __slots__ = (
+        "_broker",
+        "_brokers",
+        "_dispatcher",
+        "_journal",
+        "_journal_id",
+        "_node_id",
+        "_of_the_kit",
+        "_plan",
+        "_real_clock",
+        "_turns",
+    )
 
     def __init__(
         self,
+        dispatcher: Dispatcher,
         broker: Broker,
         brokers: ClusterControl,
         plan: Plan,
         journal: Journal,
         real_clock: Clock,
-        table: Mapping[int, Api] = TABLE,
     ) -> None:
-        super().__init__(broker, table, first_use=True)
+        """Steer this dispatcher of the broker from now on."""
+        self._dispatcher = dispatcher
+        dispatcher.steered_by = self.start
+        self._broker = broker
         self._of_the_kit = Dispatcher(broker, TABLE, first_use=True)
         self._node_id = broker.cluster.node_id
         self._journal_id = self._node_id if broker.links is not None else None
@@ -71,14 +85,15 @@ class SteeredDispatcher(Dispatcher):
         refuse: Refuse,
         claim: Reservation | None = None,
     ) -> Activity[Any] | None:
+        """Serve one frame as `Dispatcher.start` does, with the faults that fire on it."""
         if session.sends_tokens:  # a bare SASL token without a request header (SaslHandshake 0)
-            return super().start(frame, session, send, refuse, claim)
+            return self._dispatcher.start(frame, session, send, refuse, claim)
         try:
             exchange = Exchange(
                 bytes(frame), self._brokers.changes.name_of, self._node_id, self._broker.fetch_sessions.places
             )
         except ProtocolError:
-            return super().start(frame, session, send, refuse, claim)
+            return self._dispatcher.start(frame, session, send, refuse, claim)
         if exchange.client_id == KIT_CLIENT_ID:
             return self._serve_kit(frame, session, send, refuse, claim)
         entry = self._journal.begin(kept_request(exchange), session.peer, self._journal_id)
@@ -104,7 +119,7 @@ class SteeredDispatcher(Dispatcher):
             or self._plan.watches("request", exchange.api_key)
             or self._plan.watches("reply", exchange.api_key)
         ):
-            return super().start(frame, session, sent, on_refusal, claim)
+            return self._dispatcher.start(frame, session, sent, on_refusal, claim)
         steered = self._steer(exchange, entry, session, sent, on_refusal, claim)
         return self._turns.start(steered, lambda _none: None, lambda error: on_refusal(f"a fault failed: {error!r}"))
 
@@ -189,7 +204,7 @@ class SteeredDispatcher(Dispatcher):
     async def _serve(self, exchange: Exchange, session: Session, claim: Reservation | None) -> _Served:
         """Have the broker handle the request, and return the result."""
         wait: Wait[_Served] = Wait(self._turns)
-        activity = super().start(
+        activity = self._dispatcher.start(
             memoryview(bytearray(exchange.frame)),  # the broker writes offsets into the batches of a Produce
             session,
             lambda parts, room: wait.wake(_Served(parts, room)),

@@ -112,7 +112,7 @@ class ProducerByHand:
 
     def _follow(self, error: ErrorCode) -> ErrorCode:
         """Return the error. If the coordinator has moved, the next request goes to the new one."""
-        if error is ErrorCode.NOT_COORDINATOR:
+        if error == ErrorCode.NOT_COORDINATOR:
             self._coordinator = self._wire.coordinator(self._id, TRANSACTION)
         return error
 

@@ -263,16 +263,12 @@ def test_a_group_with_a_name_of_kilobytes_has_no_series(scraper):
 def test_a_page_of_thousands_of_series_is_written_in_shares(scraper):
     broker = scraper.broker
     broker.create_topic("wide", 500)
-    turns = broker.turns
     broker.advance(1_000)
-    turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
-    try:
+    with broker.scales.weigh():
         text = scraper.text()
-    finally:
-        turns.weighing = False
     assert text.count("\n") > 5_000
-    assert turns.most_us <= 2 * SHARE_US
-    assert turns.uncharged_calls <= MOST_UNCHARGED_CALLS
+    assert broker.scales.most_us <= 2 * SHARE_US
+    assert broker.scales.uncharged_calls <= MOST_UNCHARGED_CALLS
 
 
 def test_two_who_scrape_at_once_get_a_whole_page_each(full_broker):

@@ -101,14 +101,11 @@ class Web:
 
     def weigh(self, work):
         """Run `work` and the turns after it. Return the highest charge and the most uncharged calls of an event."""
-        turns = self.broker.turns
-        turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
-        try:
+        scales = self.broker.scales
+        with scales.weigh():
             work()
             self.broker.advance(10_000.0)
-        finally:
-            turns.weighing = False
-        return Weight(turns.most_us, turns.uncharged_calls)
+        return Weight(scales.most_us, scales.uncharged_calls)
 
     def _own_routes(self):
         async def echo(request):

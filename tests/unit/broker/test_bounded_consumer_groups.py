@@ -23,14 +23,11 @@ class Weighing(GroupBroker):
 
     def weigh_call(self, name, call, most_calls=MOST_UNCHARGED_CALLS):
         """Return the result of a call, and check the weight of its heaviest event."""
-        self.turns.most_us, self.turns.uncharged_calls, self.turns.weighing = 0.0, 0, True
-        try:
+        with self.scales.weigh():
             result = call()
             self.advance(100.0)
-        finally:
-            self.turns.weighing = False
-        assert self.turns.most_us <= MOST_US, name
-        assert self.turns.uncharged_calls <= most_calls, name
+        assert self.scales.most_us <= MOST_US, name
+        assert self.scales.uncharged_calls <= most_calls, name
         assert self.bugs == []
         return result
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.broker.metrics import ApiMetrics, Histogram, MeasuredTurns, Metrics
+from ottla.broker.metrics import ApiMetrics, Histogram, Metrics, TurnTimer
+from ottla.broker.turns import Turns
 
 
 class TestHistogram:
@@ -62,7 +63,8 @@ class TestDurations:
 
     def test_a_turn_is_timed_with_all_that_it_woke(self):
         now = [0.0]
-        turns = MeasuredTurns([].append, [].append, lambda: now[0])
+        turns = Turns([].append, [].append)
+        timer = turns.meter = TurnTimer(lambda: now[0])
 
         def work():
             now[0] += 3
@@ -70,4 +72,4 @@ class TestDurations:
             turns.event(lambda: now.__setitem__(0, now[0] + 1))  # joins the turn
 
         turns.event(work)
-        assert (turns.time.count, turns.time.sum) == (1, 8)
+        assert (timer.time.count, timer.time.sum) == (1, 8)

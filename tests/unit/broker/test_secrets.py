@@ -18,7 +18,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
 from ottla.testkit.control.cluster import ClusterControl
-from ottla.testkit.control.dispatch import SteeredDispatcher
+from ottla.testkit.control.dispatch import Steering
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.journal_routes import journal_routes
 from ottla.testkit.faults.plan import Plan
@@ -61,7 +61,7 @@ class Watched(Web):
         self.router = Router(routes)
         plan = Plan()
         cluster = ClusterControl(self.broker.assembly, plan)
-        self.broker.assembly.dispatchers = [SteeredDispatcher(parts, cluster, plan, self.journal, clock)]
+        Steering(self.broker.assembly.dispatchers[0], parts, cluster, plan, self.journal, clock)
         self.streams = []
         for path in STREAMS:
             self.streams.append(self.connect())
@@ -129,7 +129,7 @@ def test_a_sasl_login_without_headers_is_left_out_of_the_journal():
     parts = broker.assembly.broker
     plan = Plan()
     cluster = ClusterControl(broker.assembly, plan)
-    broker.assembly.dispatchers = [SteeredDispatcher(parts, cluster, plan, journal, broker.clock)]
+    Steering(broker.assembly.dispatchers[0], parts, cluster, plan, journal, broker.clock)
     guest = Guest(broker)
     guest.handshake(version=0)
     guest.frame(f"\0charlie\0{password}".encode())

@@ -128,7 +128,7 @@ class ConsumerGroups:
         metadata, _ = self._manager.find(beat.group_id)
         gate = metadata.group.gate if metadata is not None and isinstance(metadata.group, ConsumerGroup) else None
         answer = await self._work.drive(self._beat(beat, may_describe), gate=gate)
-        if isinstance(answer, Refusal) and answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION and not AVAILABLE:
+        if isinstance(answer, Refusal) and answer.error == ErrorCode.INVALID_REGULAR_EXPRESSION and not AVAILABLE:
             self._resolver.log_missing_package(beat)
         return answer
 
@@ -147,7 +147,7 @@ class ConsumerGroups:
         if isinstance(found, ErrorCode):
             return SyncReply(found)
         error = refuse_sync(group, found, *protocol)
-        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+        if error == ErrorCode.REBALANCE_IN_PROGRESS:
             group.start_join(found.member, self._clock.monotonic_ms())
         elif not error:
             group.syncs.pop(caller.member_id, None)

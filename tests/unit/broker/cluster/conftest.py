@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.simulation.charged import ChargedTurns
+from lab.simulation.charged import ChargeMeter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk
+from ottla.broker.turns import Turns
 
 
 class StepClock:
@@ -71,7 +72,8 @@ class ClusterParts:
     def start(self, max_message_bytes=1_048_588):
         self.clock.next.clear()
         self.disk.now_ns = lambda: 0
-        turns = self.turns = ChargedTurns(self.clock.next_turn, self.bugs.append, lambda *held: self.bugs.append(held))
+        turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.meter = ChargeMeter(turns, lambda *excess: self.bugs.append(excess))
         self.logs = LogManager(self.disk, self.clock, turns, Config(log_dirs=str(self.directory)))
         self.logs.open()
         self.cluster = Cluster(

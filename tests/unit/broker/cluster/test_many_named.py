@@ -22,7 +22,7 @@ MANY = 5_000
 
 @pytest.fixture
 def ask(parts, monkeypatch):
-    """Serve a request to its end. `broker.turns.most_us` is the charge of its most expensive event."""
+    """Serve a request to its end. `broker.meter.most_us` is the charge of its most expensive event."""
 
     def sync(_disk, paths, on_end):
         parts.clock.next_turn(on_end)
@@ -91,29 +91,29 @@ ASKED = {
 @pytest.mark.parametrize("asked", ASKED)
 def test_requests_of_many_names_are_processed_in_turn_budgets(parts, ask, asked):
     key, version, fields = ASKED[asked]
-    before_us, parts.turns.most_us = parts.turns.charged_us, 0.0
+    before_us, parts.meter.most_us = parts.turns.charged_us, 0.0
     ask(key, version, **fields)
     assert parts.turns.charged_us - before_us >= MANY * ROW_US
-    assert parts.turns.most_us < 2 * SHARE_US
+    assert parts.meter.most_us < 2 * SHARE_US
 
 
 def test_alter_configs_of_many_names_is_processed_in_turn_budgets(parts, ask):
     configs = [{"name": f"x{number}", "value": "1"} for number in range(MANY)]
     row = {"resource_type": 2, "resource_name": "t", "configs": configs}
-    before_us, parts.turns.most_us = parts.turns.charged_us, 0.0
+    before_us, parts.meter.most_us = parts.turns.charged_us, 0.0
     (told,) = ask(ApiKey.ALTER_CONFIGS, 0, resources=[row]).responses
     assert told.error_code == E.INVALID_CONFIG and "x0" in told.error_message
     assert parts.turns.charged_us - before_us >= MANY * ROW_US
-    assert parts.turns.most_us < 2 * SHARE_US
+    assert parts.meter.most_us < 2 * SHARE_US
 
 
 def test_many_topics_are_configured_a_part_at_a_time(parts, ask):
     for number in range(90):
         create_topic(parts.cluster, f"t{number}", 1)
     parts.settle()
-    before_us, parts.turns.most_us = parts.turns.charged_us, 0.0
+    before_us, parts.meter.most_us = parts.turns.charged_us, 0.0
     told = ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, resources=resources(90, "retention.ms")).responses
     assert {row.error_code for row in told} == {E.NONE}
     assert {topic.configs["retention.ms"] for topic in parts.cluster.topics.values()} == {"1"}
     assert parts.turns.charged_us - before_us >= 90 * (CHANGE_US + CONFIGURE_US)
-    assert parts.turns.most_us < 4 * SHARE_US
+    assert parts.meter.most_us < 4 * SHARE_US

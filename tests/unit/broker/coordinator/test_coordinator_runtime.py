@@ -101,23 +101,27 @@ class Keeper(CoordinatorRuntime):
         return write(self.shards[index], build_record_batch(key, value, 0), (key, value))
 
 
-class Steps(Turns):
-    """Turns that run when the test calls `go_on`."""
-
-    def __init__(self):
-        self.due, self.bugs = [], []
-        super().__init__(self.due.append, self.bugs.append)
-
-    def go_on(self):
-        while self.due:
-            self.event(self.due.pop(0))
+@pytest.fixture
+def due():
+    return []
 
 
 @pytest.fixture
-def turns():
-    made = Steps()
-    yield made
-    assert made.bugs == []
+def turns(due):
+    bugs = []
+    yield Turns(due.append, bugs.append)
+    assert bugs == []
+
+
+@pytest.fixture
+def go_on(turns, due):
+    """Run all turns that are due."""
+
+    def run():
+        while due:
+            turns.event(due.pop(0))
+
+    return run
 
 
 @pytest.fixture
@@ -179,12 +183,12 @@ def test_a_replay_restores_the_applied_state(keeper, begin):
     assert again.is_loaded == [0] and again.shards[0].values == keeper.shards[0].values
 
 
-def test_a_shard_serves_when_it_is_loaded_and_not_before(keeper, begin, turns, monkeypatch):
+def test_a_shard_serves_when_it_is_loaded_and_not_before(keeper, begin, monkeypatch, go_on):
     keeper.put(keeper.write)
     monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     again = begin(keeper.logs)
     assert again.shard_at(0) is E.COORDINATOR_LOAD_IN_PROGRESS and again.loading == {0}
-    turns.go_on()
+    go_on()
     assert again.shard_at(0) is again.shards[0] and not again.loading
 
 
@@ -273,7 +277,7 @@ def test_a_new_coordinator_waits_until_the_log_is_durable(keeper, begin, turns):
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_a_shard_that_moved_while_it_was_loaded_is_discarded(keeper, begin, turns, monkeypatch, comes_back):
+def test_a_shard_that_moved_while_it_was_loaded_is_discarded(keeper, begin, turns, monkeypatch, comes_back, go_on):
     keeper.put(keeper.write)
     monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     other = begin(keeper.logs)
@@ -282,7 +286,7 @@ def test_a_shard_that_moved_while_it_was_loaded_is_discarded(keeper, begin, turn
     keeper.put(keeper.write, value=b"w")
     if comes_back:
         turns.event(lambda: other.become(0))
-    turns.go_on()
+    go_on()
     assert other.is_loaded == [0] * comes_back and other.loading == set()
     assert {index: shard.values for index, shard in other.shards.items()} == (
         {0: {b"k": (b"w", 1)}} if comes_back else {}
@@ -295,10 +299,10 @@ def test_a_partition_that_is_new_has_an_empty_shard(keeper):
     assert shard is keeper.shards[1] and shard.values == {} and keeper.is_loaded == [0, 1]
 
 
-def test_a_stop_during_a_load_leaves_no_shard(keeper, begin, turns, monkeypatch):
+def test_a_stop_during_a_load_leaves_no_shard(keeper, begin, monkeypatch, go_on):
     keeper.put(keeper.write)
     monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     again = begin(keeper.logs)
     again.stop()
-    turns.go_on()
+    go_on()
     assert again.shards == {} and again.shard_at(0) is E.COORDINATOR_LOAD_IN_PROGRESS

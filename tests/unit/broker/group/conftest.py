@@ -8,11 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from lab.simulation.charged import ChargedTurns
+from lab.simulation.charged import ChargeMeter
 from ottla.broker.config import Config
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.group.members import Caller, JoinAsk, Timeouts
 from ottla.broker.log.results import AppendResult
+from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import assign_offsets, read_header
 from ottla.protocol.errors import ErrorCode
@@ -153,7 +154,8 @@ class Rig:
         self.clock._timers.clear()
         self.clock._next.clear()
         self.cluster.on_topic_deleted.clear()
-        self.turns = ChargedTurns(self.clock.next_turn, self.bugs.append, lambda *held: self.bugs.append(held))
+        self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.meter = ChargeMeter(self.turns, lambda *excess: self.bugs.append(excess))
         self.clock.enter = self.turns.event
         self.groups = GroupCoordinator(
             self.cluster, self.turns, self.clock, self.config, lambda: UUID(int=next(self.drawn))

@@ -306,7 +306,7 @@ def test_protocols_are_counted_in_shares(rig):
     rig.clock.advance()
     assert waiting[0].error is ErrorCode.NONE
     assert rig.turns.charged_us - before_us >= 16_384 * ROW_US
-    assert rig.turns.most_us < 2 * SHARE_US
+    assert rig.meter.most_us < 2 * SHARE_US
 
 
 def test_protocols_are_counted_only_up_to_the_limit(rig):

@@ -8,7 +8,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.control.cluster import ClusterControl
 from ottla.testkit.control.cluster_routes import cluster_routes
-from ottla.testkit.control.dispatch import SteeredDispatcher
+from ottla.testkit.control.dispatch import Steering
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
 from ottla.testkit.faults.fault import Fault, parse_fault
@@ -30,10 +30,8 @@ class Steered(MemoryBroker):
         self.control = ClusterControl(self.assembly, self.plan)
         for broker in self.assembly.broker.brokers:
             SteeredMarkers(broker, self.plan)
-        self.assembly.dispatchers = [
-            SteeredDispatcher(each, self.control, self.plan, self.journal, self.clock)
-            for each in self.assembly.broker.brokers
-        ]
+        for dispatcher, each in zip(self.assembly.dispatchers, self.assembly.broker.brokers, strict=True):
+            Steering(dispatcher, each, self.control, self.plan, self.journal, self.clock)
         self.router = Router(cluster_routes(self.control, self.plan))
         if is_new:
             return

@@ -8,7 +8,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control.cluster import ClusterControl
-from ottla.testkit.control.dispatch import SteeredDispatcher
+from ottla.testkit.control.dispatch import Steering
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
 from ottla.testkit.faults.fault import parse_fault
@@ -25,7 +25,7 @@ class Steered(MemoryBroker):
         self.plan, self.journal = Plan(), Journal(self.clock)
         SteeredMarkers(broker, self.plan)
         cluster = ClusterControl(self.assembly, self.plan)
-        self.assembly.dispatchers = [SteeredDispatcher(broker, cluster, self.plan, self.journal, self.clock)]
+        Steering(self.assembly.dispatchers[0], broker, cluster, self.plan, self.journal, self.clock)
 
     def fault(self, **given):
         return self.plan.add(parse_fault(given))

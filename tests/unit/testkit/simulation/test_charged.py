@@ -1,11 +1,14 @@
 """The simulation detects what virtual time hides: an event with too high a charge."""
 
-from lab.simulation.charged import MOST_EVENT_US, ChargedTurns
+from lab.simulation.charged import MOST_EVENT_US, ChargeMeter
 from lab.simulation.world import World
+from ottla.broker.turns import Turns
 
 
 def turns(found):
-    return ChargedTurns([].append, [].append, lambda what, cost_us: found.append(cost_us))
+    turns = Turns([].append, [].append)
+    ChargeMeter(turns, lambda what, cost_us: found.append(cost_us))
+    return turns
 
 
 def test_an_event_with_too_high_a_charge_is_reported():
@@ -14,7 +17,7 @@ def test_an_event_with_too_high_a_charge_is_reported():
     charged.event(lambda: charged.charge(MOST_EVENT_US))
     assert found == []
     charged.event(lambda: charged.charge(MOST_EVENT_US + 1))
-    assert found == [MOST_EVENT_US + 1] and charged.most_us == MOST_EVENT_US + 1
+    assert found == [MOST_EVENT_US + 1] and charged.meter.most_us == MOST_EVENT_US + 1
 
 
 def test_work_that_an_event_wakes_is_part_of_it():
