@@ -36,3 +36,6 @@ def defer_package(name: str) -> None:
         module.__package__, module.__path__ = name, [*(spec.submodule_search_locations or ())]
         module.__dict__["_ottla_loader"] = spec.loader
         sys.modules[name] = module
+        parent, _, own_name = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], own_name, module)

@@ -40,7 +40,7 @@ main()
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory):
+def modules(tmp_path_factory):
     """Start a broker, and return the modules that are imported when it is ready, and when its start has finished."""
     directory = tmp_path_factory.mktemp("start") / "data"
     command = [sys.executable, "-c", SCRIPT, "serve", "--listen", "127.0.0.1:0", "--data-dir", str(directory)]
@@ -51,18 +51,18 @@ def imported(tmp_path_factory):
     return [frozenset(json.loads(names)) for names in lists]
 
 
-def test_a_plain_broker_is_ready_without_modules_that_it_does_not_need(imported):
-    ready, _ = imported
+def test_a_plain_broker_is_ready_without_modules_that_it_does_not_need(modules):
+    ready, _ = modules
     assert {name for name in ready if any(f"{name}.".startswith(f"{late}.") for late in LATE)} == set()
 
 
-def test_handlers_and_messages_are_imported_after_the_broker_is_ready(imported):
-    _, finished = imported
+def test_handlers_and_messages_are_imported_after_the_broker_is_ready(modules):
+    _, finished = modules
     handlers = {name for name in LATE if name.startswith("ottla.broker.api.")}
     messages = {"kafka.protocol.admin.topics", "kafka.protocol.consumer.group", "ottla.protocol.messages"}
     functions = {"ottla.protocol.walker", "ottla.broker.log.cleaning.log_cleaner"}
     assert handlers | messages | functions <= finished
 
 
-def test_the_clients_of_kafka_python_are_never_imported(imported):
-    assert not {"kafka.net", "kafka.producer", "kafka.consumer"} & imported[1]
+def test_the_clients_of_kafka_python_are_never_imported(modules):
+    assert not {"kafka.net", "kafka.producer", "kafka.consumer"} & modules[1]
