@@ -4,12 +4,12 @@ A request that arrives earlier imports the modules of its API itself. Nothing is
 start, so an upgrade of the package does not mix two versions in a running broker.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Final
 
-from ottla.broker.api.context import Api
+from ottla.broker.api.table import TABLE
 from ottla.broker.costs import FIRST_USE_US
 from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
@@ -32,20 +32,26 @@ _OTHERS: Final = (
 """Modules that functions of a running broker import."""
 
 
-async def import_rest(turns: Turns, table: Iterable[Api]) -> None:
+async def import_rest(turns: Turns) -> None:
     """Import the handlers and messages of all APIs. The sockets are read before each of them."""
-    for import_next in _imports(table):
+    for import_next in _imports():
         turns.charge(FIRST_USE_US)
         await turns.pause()
         import_next()
 
 
-def _imports(table: Iterable[Api]) -> Iterator[Callable[[], object]]:
+def import_all() -> None:
+    """Import all modules of a running broker at once, before functions of them are replaced or their calls counted."""
+    for import_next in _imports():
+        import_next()
+
+
+def _imports() -> Iterator[Callable[[], object]]:
     for name in _SHARED:
         yield partial(import_module, name)
     for name in SHARED:
         yield partial(import_module_of_library, name)
-    for api in sorted(table, key=lambda api: _FIRST.index(api.key) if api.key in _FIRST else len(_FIRST)):
+    for api in sorted(TABLE.values(), key=lambda api: _FIRST.index(api.key) if api.key in _FIRST else len(_FIRST)):
         yield api.import_handler
         yield partial(codec.load_messages, api.key)
     for name in _OTHERS:

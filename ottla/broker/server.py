@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import uvloop
 
 from ottla.broker.api.context import Broker
-from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
@@ -188,7 +187,7 @@ class Server:
             log_bug(error)
             self._collector.start()
 
-        turns.start(import_rest(turns, TABLE.values()), lambda _: self._collector.start(), log_and_collect)
+        turns.start(import_rest(turns), lambda _: self._collector.start(), log_and_collect)
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""
