@@ -1,5 +1,5 @@
 # The broker alone: `docker build --target broker .`; with Java and Spark for the audit: `--target spark`.
-# The C compiler that the walk over records wants stays in a stage of its own.
+# The C compiler that the engine wants stays in a stage of its own.
 FROM python:3.12-bookworm AS wheel
 WORKDIR /app
 COPY pyproject.toml hatch_build.py README.md LICENSE pyspark_ottla.py ./

@@ -23,11 +23,12 @@ RERUNS ?= 0
 ONE_TRY := tests/sim tests/crash tests/tables tests/api tests/authorization tests/tidy
 TRIES := $(if $(filter-out 0,$(RERUNS)),--reruns $(RERUNS) --max-suite-reruns 3 --rerun-show-tracebacks $(ONE_TRY:%=--rerun-exclude-path %))
 
-.PHONY: help env test check lint types contracts tests mutants docs site format demo conformance crash bench dist clean
+.PHONY: help env test check lint types contracts tests mutants docs site format demo conformance crash bench dist clean test-compiled
 
 help:
 	@echo "make demo         play the stories on a broker of its own and audit its files"
 	@echo "make test         lint, types, import contracts, tests but the slow ones, 400 seeds of the simulation"
+	@echo "make test-compiled  build the compiled engine, and run on it what does not replace its functions"
 	@echo "make check        all tests, 100,000 seeds of the simulation, fifty kills, and make crash"
 	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven); writes docs/compatibility.md"
 	@echo "make crash        every truncation, flipped bit, failing disk call and 20,000 crash states, of which the tests sample"
@@ -84,6 +85,21 @@ $(COMPILED): | $(STAMP)
 tests: $(STAMP) $(COMPILED)
 	OTTLA_FAST=$(FAST) OTTLA_KILLS=$(KILLS) OTTLA_SEED=$(SEED) OTTLA_SEEDS=$(SEEDS) \
 	  $(BIN)/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED) $(TRIES)
+
+# The wheel with the compiled engine, unpacked beside links to the tests: those that run a broker without test doubles.
+OF_THE_FORM := $(addprefix tests/,api tables wire/broker wire/test_corpus_on_a_broker.py sim/test_seeds.py sim/test_forms.py \
+  conformance/differential/test_differential.py)
+test-compiled: $(STAMP) $(COMPILED)
+	@rm -rf build/form build/wheels; mkdir -p build/form
+	@reason="$$($(BIN)/python -c 'import hatch_build; print(hatch_build.lacks() or "")')"; \
+	if [ -n "$$reason" ]; then echo "The compiled engine is not tested here: $$reason"; exit 0; fi; \
+	set -e; \
+	OTTLA_COMPILE=1 $(BIN)/python -m hatchling build -t wheel -d build/wheels; \
+	$(BIN)/python -m zipfile -e build/wheels/*.whl build/form; \
+	ln -s $(foreach name,$(filter-out ottla pyspark_ottla.py build,$(wildcard *)),$(CURDIR)/$(name)) build/form/; \
+	cd build/form; export PYTHONPATH="$$PWD"; \
+	$(abspath $(BIN))/python -m ottla --version | grep 'compiled engine'; \
+	OTTLA_SEEDS=400 $(abspath $(BIN))/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED) $(TRIES) $(OF_THE_FORM)
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED)

@@ -17,6 +17,8 @@ from random import Random
 from statistics import median
 from typing import TypeVar
 
+from parts.options import parse_count
+
 from lab.in_memory.disk import MemoryDisk
 from lab.usage import command_line
 from ottla.broker.config import Config
@@ -152,8 +154,8 @@ def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[fl
 def main() -> None:
     """Print a row for each distribution of the entries, and the cost of a request."""
     parser = command_line(__doc__)
-    parser.add_argument("--entries", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--entries", type=parse_count, default=100_000)
+    parser.add_argument("--rounds", type=parse_count, default=5)
     given = parser.parse_args()
     print("| entries | memory, MB | load, s | first, us | again, us | any topic, us |\n|---|---|---|---|---|---|")
     for lie in (teams, one_topic, hosts):

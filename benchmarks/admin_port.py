@@ -19,12 +19,12 @@ from typing import Final
 
 from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
+from parts.options import parse_count
 from parts.processes import Broker
 from parts.side_by_side import each_ms
 
 from lab.usage import command_line
 
-TRANSACTIONS: Final = 300
 IDS: Final = 20
 SCRAPED: Final = ("/metrics",)
 LOOKED_AT: Final = ("/v1/transactions?state=open&limit=300", "/v1/partitions?limit=200")
@@ -100,7 +100,7 @@ def free_port() -> int:
         return port
 
 
-def measure(rounds: int) -> Figures:
+def measure(rounds: int, transactions: int) -> Figures:
     names = ("closed", "open", "scraped", "page")
     with contextlib.ExitStack() as stack:
         ports = {name: None if name == "closed" else free_port() for name in names}
@@ -113,7 +113,7 @@ def measure(rounds: int) -> Figures:
         ):
             stack.callback(visitor.leave)
         time.sleep(1.0)
-        samples = [[each_ms(broker, TRANSACTIONS, work) for broker, work in works] for _ in range(rounds + 1)]
+        samples = [[each_ms(broker, transactions, work) for broker, work in works] for _ in range(rounds + 1)]
     found = [sorted(column)[len(column) // 4] for column in zip(*samples[1:], strict=True)]
     figures = {f"{name}_ms": ms for name, ms in zip(names, found, strict=True)}
     figures["open_ratio"] = figures["open_ms"] / figures["closed_ms"]
@@ -123,11 +123,12 @@ def measure(rounds: int) -> Figures:
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=parse_count, default=20)
+    parser.add_argument("--transactions", type=parse_count, default=300, help="of each broker in a round")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     asked = parser.parse_args()
     stands_on = machine()
-    show(ROWS, measure(asked.rounds), stands_on, asked.format)
+    show(ROWS, measure(asked.rounds, asked.transactions), stands_on, asked.format)
 
 
 if __name__ == "__main__":

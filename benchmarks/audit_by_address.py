@@ -30,6 +30,7 @@ from parts.kafka_source.compared import Timing, turns
 from parts.kafka_source.connector import need_java_and_maven
 from parts.kafka_source.spark_process import wait_for_leaders
 from parts.log import TOPIC, make_log
+from parts.options import parse_count
 
 from lab.usage import command_line
 
@@ -143,10 +144,10 @@ def show(timings: dict[str, Timing], size_mib: float) -> None:
 
 def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
-    parser.add_argument("--size-mib", type=int, default=400)
+    parser.add_argument("--size-mib", type=parse_count, default=400)
     parser.add_argument("--partitions", type=int, default=0)
-    parser.add_argument("--partition-kib", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--partition-kib", type=parse_count, default=256)
+    parser.add_argument("--rounds", type=parse_count, default=2)
     parser.add_argument("--without-consumers", action="store_true")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args()

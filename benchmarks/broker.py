@@ -18,6 +18,7 @@ from pathlib import Path
 from parts import processes
 from parts.broker import report
 from parts.broker.runs import create_topics, run
+from parts.options import parse_amount, parse_count
 from parts.processes import Broker
 
 from lab.usage import command_line
@@ -97,11 +98,15 @@ def main() -> None:
         "--kafka-script", type=Path, default=Path(os.environ.get("KAFKA_SCRIPT", processes.KAFKA_SCRIPT))
     )
     parser.add_argument(
-        "--megabytes", type=int, default=512, help="produced in large batches, half of it in 16 KB batches"
+        "--megabytes", type=parse_count, default=512, help="produced in large batches, half of it in 16 KB batches"
     )
-    parser.add_argument("--seconds", type=float, default=5, help="of transactions, with one and with 16 producers")
+    parser.add_argument(
+        "--seconds", type=parse_amount, default=5, help="of transactions, with one and with 16 producers"
+    )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
+    if options.bootstrap and not processes.is_answering(options.bootstrap):
+        parser.error(f"no broker answers at {options.bootstrap}: give HOST:PORT of one that runs")
     machine = processes.machine()
     results: dict[str, dict[str, float | None]] = {}
     if options.bootstrap:

@@ -28,6 +28,7 @@ from parts.figures import machine
 from parts.kafka_source.connector import connector, need_java_and_maven
 from parts.kafka_source.spark_process import SparkReader, spark_reader, theirs_of, wait_for_leaders
 from parts.log import json_value, make_log
+from parts.options import parse_count
 
 from lab.usage import command_line
 from ottla.protocol.compression import ZSTD
@@ -198,7 +199,7 @@ def _text_of(row: dict[str, Any]) -> str:
     for name, spread in row["by"].items():
         wall, cpu = ("".join(f"{value:8.2f}" for value in spread[key]) for key in ("wall_s", "cpu_s"))
         ratios = [
-            spread[key][1] / reference[key][1] if spread[key] and reference[key] else float("nan")
+            spread[key][1] / reference[key][1] if spread[key] and reference[key] and reference[key][1] else float("nan")
             for key in ("wall_s", "cpu_s")
         ]
         lines.append(f"  {name:14} wall s{wall}   CPU s{cpu}   {ratios[0]:6.2f} x {ratios[1]:6.2f} x")
@@ -211,11 +212,11 @@ def _tell(line: str) -> None:
 
 def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
-    parser.add_argument("--size-mib", type=int, default=1024)
+    parser.add_argument("--size-mib", type=parse_count, default=1024)
     parser.add_argument("--values", choices=(*VALUES,), default="random", help="json: in batches compressed by zstd")
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--partitions", type=parse_count, default=4)
+    parser.add_argument("--cores", type=parse_count, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=parse_count, default=5)
     parser.add_argument(
         "--against", choices=("nothing", "ottla", "kafka"), default="nothing", help="who serves the log"
     )

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
+from parts.options import parse_amount
 from parts.processes import Broker
 from parts.raw import cpu_s
 from parts.side_by_side import watch_broker
@@ -234,7 +235,7 @@ def measure(broker: Broker, watch: Watch | None, seconds: float) -> Figures:
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=15, help="of heartbeats")
+    parser.add_argument("--seconds", type=parse_amount, default=15, help="of heartbeats")
     parser.add_argument("--against", choices=["kafka"], help="measure Apache Kafka too")
     parser.add_argument(
         "--kafka-script", type=Path, default=Path(os.environ.get("KAFKA_SCRIPT", processes.KAFKA_SCRIPT))

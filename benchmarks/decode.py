@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from parts.log import make_log
+from parts.options import check_chosen, parse_count
 
 from lab.usage import command_line
 from ottla.scan import schemas
@@ -82,14 +83,15 @@ def rows_of(found):
 
 def main():
     parser = command_line(__doc__)
-    parser.add_argument("--size-mib", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--size-mib", type=parse_count, default=512)
+    parser.add_argument("--rounds", type=parse_count, default=7)
     parser.add_argument("--only", default="", help="the column sets whose name has this in it")
     parser.add_argument("--directory", help="keep the log here, and use it if it is there; default: a temporary one")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     check_worker()
     cases = [(name, isolation) for name in COLUMNS if arguments.only in name for isolation in ISOLATIONS]
+    check_chosen(cases, arguments.only)
     with tempfile.TemporaryDirectory(prefix="ottla-decode-") as scratch:
         root = Path(arguments.directory or scratch) / "log"
         if not root.exists():

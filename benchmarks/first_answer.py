@@ -31,6 +31,7 @@ from parts import starts
 from parts.cpu_time import cpu_of_ended_children
 from parts.figures import Figures, Row, machine, show
 from parts.log import make_log
+from parts.options import check_chosen, parse_count
 from parts.starts import Subject
 
 from lab.usage import command_line
@@ -142,8 +143,8 @@ def _known(key: str, figures: Figures) -> Figures:
 
 def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--size-mib", type=int, default=1000, help="of the log that make_log.py makes")
+    parser.add_argument("--rounds", type=parse_count, default=3)
+    parser.add_argument("--size-mib", type=parse_count, default=1000, help="of the log that make_log.py makes")
     parser.add_argument("--only", default="", help="what has this in its name")
     parser.add_argument(
         "--checkout", action="append", default=[], type=Path, metavar="DIR", help="start another state of Ottla too"
@@ -180,6 +181,7 @@ def main() -> None:
             taken = measure(command, is_right, arguments.rounds, scratch, drop_caches=arguments.drop_caches)
             figures |= {f"{key}_{figure}": value for figure, value in _known(key, taken).items()}
             measured.append((key, told, goal))
+    check_chosen([*subjects, *measured], arguments.only)
     show([*starts.rows(subjects), *rows(measured)], figures, stands_on, arguments.format)
 
 

@@ -16,6 +16,7 @@ import time
 from parts import processes
 from parts.figures import stands_on
 from parts.floors import BATCH_BYTES, CASES
+from parts.options import parse_count
 
 from lab.usage import command_line
 from ottla.protocol import walked
@@ -58,8 +59,8 @@ def rows(size_bytes, rounds, file):
 
 def main():
     parser = command_line(__doc__)
-    parser.add_argument("--megabytes", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--megabytes", type=parse_count, default=1024)
+    parser.add_argument("--rounds", type=parse_count, default=3)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     machine = processes.machine()

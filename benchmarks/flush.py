@@ -22,6 +22,7 @@ from typing import Any
 
 from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
+from parts.options import parse_amount, parse_count
 
 from lab.usage import command_line
 from ottla.broker.ports.syncs import SyncThreads
@@ -196,8 +197,8 @@ def flushes(root: Path, seconds: float, rounds: int) -> Figures:
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each slice")
-    parser.add_argument("--rounds", type=int, default=5, help="slices of each broker")
+    parser.add_argument("--seconds", type=parse_amount, default=1.0, help="of each slice")
+    parser.add_argument("--rounds", type=parse_count, default=5, help="slices of each broker")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
     stands_on = machine()

@@ -29,6 +29,7 @@ from parts.kafka_source.compared import Timing, heading, line_of, row_of, turns
 from parts.kafka_source.connector import connector, need_java_and_maven
 from parts.kafka_source.spark_process import SparkReader, spark_reader, theirs_of, wait_for_leaders
 from parts.log import make_log
+from parts.options import check_chosen, parse_count
 
 from lab.usage import command_line
 
@@ -158,10 +159,10 @@ def _tell(line: str) -> None:
 
 def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
-    parser.add_argument("--size-mib", type=int, default=2150)
-    parser.add_argument("--dump-mib", type=int, default=256, help="of segments whose records are printed")
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size-mib", type=parse_count, default=2150)
+    parser.add_argument("--dump-mib", type=parse_count, default=256, help="of segments whose records are printed")
+    parser.add_argument("--cores", type=parse_count, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=parse_count, default=3)
     parser.add_argument("--only", default="", help="what is compared with something that has this in its name")
     parser.add_argument("--connector", metavar="VERSION", help="of Spark's Kafka source; default: the newest")
     parser.add_argument("--same-spark", action="store_true", help="run it on our Spark, whatever its version")
@@ -192,6 +193,7 @@ def main() -> None:
             print(heading())
         compared.dumps()
         compared.sources()
+    check_chosen(rows, arguments.only)
     if arguments.format == "json":
         size = {"size_bytes": compared.size, "records": compared.records}
         print(json.dumps({"machine": stands_on, "versions": compared.versions, **size, "rows": rows}, indent=2))

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from parts.log import VALUE_BYTES, make_log
+from parts.options import parse_count
 
 from lab.usage import command_line
 
@@ -17,9 +18,9 @@ from lab.usage import command_line
 def main():
     parser = command_line(__doc__)
     parser.add_argument("directory")
-    parser.add_argument("--size-mib", type=int, default=2150)
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--size-mib", type=parse_count, default=2150)
+    parser.add_argument("--partitions", type=parse_count, default=4)
+    parser.add_argument("--copies", type=parse_count, default=1)
     arguments = parser.parse_args()
     start = time.perf_counter()
     size, records, committed = make_log(

@@ -26,6 +26,7 @@ from typing import Any
 from parts import processes
 from parts.descriptors import all_descriptors
 from parts.figures import machine, stands_on
+from parts.options import parse_amount, parse_count
 from parts.others import hour, stage, walk
 from parts.others.attacks import ATTACKS, Attack
 from parts.others.felt import heading, line_of
@@ -63,14 +64,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--walk", action="store_true", help="every API served, from its schema, on a large state")
     parser.add_argument("--match", default="", metavar="TEXT", help="requests of the walk whose titles contain this")
     parser.add_argument("--load", action="store_true", help="ordinary load in place of attacks")
-    parser.add_argument("--hour", type=float, metavar="SECONDS", help="hostile clients beside sound ones, for so long")
+    parser.add_argument(
+        "--hour", type=parse_amount, metavar="SECONDS", help="hostile clients beside sound ones, for so long"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="of the state that is walked")
-    parser.add_argument("--times", type=int, default=3, help="how often each request of the walk is pipelined")
+    parser.add_argument("--times", type=parse_count, default=3, help="how often each request of the walk is pipelined")
     parser.add_argument("--against", choices=["kafka"], help="try Apache Kafka too")
     parser.add_argument(
         "--kafka-script", type=Path, default=Path(os.environ.get("KAFKA_SCRIPT", processes.KAFKA_SCRIPT))
     )
-    parser.add_argument("--seconds", type=float, default=60, help="after which an attack is cut off")
+    parser.add_argument("--seconds", type=parse_amount, default=60, help="after which attacks and load are cut off")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
     strikes = LOADS if options.load else ATTACKS

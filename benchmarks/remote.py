@@ -1,16 +1,17 @@
 """Requests and seconds of audits and reads of a log directory on an S3 server that answers late. free
 
-    python benchmarks/remote.py DIR [--delay-ms 30] [--repeats 3]
+    python benchmarks/remote.py [--size-mib 256] [--delay-ms 30] [--rounds 3] [--only WORDS] [--format json]
 
-DIR is a directory of `benchmarks/make_log.py`. A moto server (extra `conformance`) in a separate process gets a copy,
-delays each answer as a distant store does, and counts the requests. Seconds are the best of the repeats. They include
-moto's own time for the bytes, so compare only lines of one run.
+The log is that of `make_log.py`. A moto server (extra `conformance`) in a separate process gets a copy, delays each
+answer as a distant store does, and counts the requests. Seconds are the best of the rounds. They include moto's own
+time for the bytes, so compare only lines of one run.
 """
 
 import argparse
 import collections
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -18,11 +19,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from parts.log import make_log
+from parts.options import check_chosen, parse_count
+
 from lab.usage import command_line
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
+REQUESTS = ("LIST", "HEAD", "GET")
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
@@ -52,7 +54,7 @@ def late_store(directory, delay_ms):
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "requests"
-        command = [sys.executable, __file__, str(directory), "--delay-ms", str(delay_ms), "--serve", str(log)]
+        command = [sys.executable, __file__, "--delay-ms", str(delay_ms), "--serve", str(log)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             port = server.stdout.readline().strip()
@@ -100,30 +102,49 @@ def works(place):
     yield "segments", lambda: read(place, "segments", ["path", "indexEntries", "abortedTransactions"])
 
 
+def measure(work, requests, rounds):
+    """Return the least seconds of the rounds, and the requests of the last."""
+    seconds = []
+    for _ in range(rounds):
+        requests()
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+        asked = requests()
+    return {"seconds": min(seconds), **{kind: asked[kind] for kind in REQUESTS}}
+
+
 def main():
     parser = command_line(__doc__)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("--size-mib", type=parse_count, default=256)
     parser.add_argument("--delay-ms", type=float, default=30)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=parse_count, default=3)
+    parser.add_argument("--only", default="", help="what has this in its name")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         with arguments.serve.open("w", buffering=1) as log:
             serve(arguments.delay_ms, log)
     os.environ.update(KEYS)
-    for _, work in works(arguments.directory):
-        work()  # compiles
-    with late_store(arguments.directory, arguments.delay_ms) as (uri, requests):
-        print(f"{'':24} {'seconds':>8} {'LIST':>5} {'HEAD':>5} {'GET':>5}")
-        for name, work in works(uri):
-            seconds = []
-            for _ in range(arguments.repeats):
-                requests()
-                start = time.perf_counter()
-                work()
-                seconds.append(time.perf_counter() - start)
-                asked = requests()
-            print(f"{name:24} {min(seconds):8.2f} {asked['LIST']:5} {asked['HEAD']:5} {asked['GET']:5}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ottla-remote-") as scratch:
+        root = Path(scratch) / "log"
+        make_log(root, arguments.size_mib * 2**20)
+        chosen = [name for name, _ in works(root) if arguments.only in name]
+        check_chosen(chosen, arguments.only)
+        for name, work in works(root):
+            if name in chosen:
+                work()  # compiles
+        if arguments.format == "text":
+            print(f"{'':24} {'seconds':>8} " + " ".join(f"{kind:>5}" for kind in REQUESTS))
+        with late_store(root, arguments.delay_ms) as (uri, requests):
+            for name, work in works(uri):
+                if name not in chosen:
+                    continue
+                found = measure(work, requests, arguments.rounds)
+                counts = " ".join(f"{found[kind]:5}" for kind in REQUESTS)
+                line = f"{name:24} {found['seconds']:8.2f} {counts}"
+                print(json.dumps({"what": name, **found}) if arguments.format == "json" else line, flush=True)
 
 
 if __name__ == "__main__":

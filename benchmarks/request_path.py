@@ -17,6 +17,8 @@ from random import Random
 from types import FrameType
 from typing import Any
 
+import parts  # noqa: F401  # the package of this checkout
+
 import ottla
 from lab.in_memory.disk import MemoryDisk
 from lab.simulation.network import Link, NetworkConditions
@@ -194,6 +196,8 @@ def main() -> None:
     wanted = parser.parse_args().files
     broker = Counted()
     play(broker)
+    if wanted is not None and wanted not in broker.walks:
+        parser.error(f"{wanted} is none of {', '.join(broker.walks)}")
     if wanted is not None:
         for place, calls in broker.walks[wanted].files.items():
             print(f"{calls:4} {place}")

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
+from parts.options import parse_count  # noqa: E402
 
 from lab.usage import command_line  # noqa: E402
 from ottla.scan import events, headers, states  # noqa: E402
@@ -162,11 +163,11 @@ def run(context, batches, partitions, ranges):
 
 def main():
     parser = command_line(__doc__)
-    parser.add_argument("--batches", type=int, default=100_000_000)
-    parser.add_argument("--partitions", type=int, default=64)
-    parser.add_argument("--ranges", type=int, default=4)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--batches", type=parse_count, default=100_000_000)
+    parser.add_argument("--partitions", type=parse_count, default=64)
+    parser.add_argument("--ranges", type=parse_count, default=4)
+    parser.add_argument("--cores", type=parse_count, default=2)
+    parser.add_argument("--rounds", type=parse_count, default=2)
     arguments = parser.parse_args()
     from scan import start_spark
 

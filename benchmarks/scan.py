@@ -19,6 +19,7 @@ from typing import NamedTuple
 from parts.cpu_time import cpu_of_tree
 from parts.kafka_source.dumped import scan_all
 from parts.log import make_log
+from parts.options import check_chosen, parse_count
 
 from lab.usage import command_line
 
@@ -48,7 +49,8 @@ def start_spark(cores):
 def best_of(rounds, run):
     """Return the (least wall, largest CPU) seconds of `rounds`, after one round to warm up.
 
-    The largest CPU, because the sum loses the time of a worker that its parent does not wait for.
+    The largest CPU, because the sum loses the time of a worker that its parent does not wait for. None if it is not
+    known, or too small to be measured.
     """
     run()
     walls, cpus = [], []
@@ -58,7 +60,8 @@ def best_of(rounds, run):
         walls.append(time.perf_counter() - start)
         if before is not None:
             cpus.append(cpu_of_tree() - before)
-    return min(walls), max(cpus, default=None)
+    most = max(cpus, default=0.0)
+    return min(walls), most if most > 0 else None
 
 
 class Case(NamedTuple):
@@ -145,7 +148,7 @@ def row_of(case, rounds):
         "amount": round(case.amount, 3),
         "unit": case.unit,
         "per_second": round(case.amount / wall, 2),
-        "per_cpu_second": None if not cpu else round(case.amount / cpu, 2),
+        "per_cpu_second": None if cpu is None else round(case.amount / cpu, 2),
         "goal": case.goal,
         "of_goal": None if case.goal is None else round(case.amount / wall / case.goal, 2),
     }
@@ -159,10 +162,12 @@ def line_of(row):
 
 def main():
     parser = command_line(__doc__)
-    parser.add_argument("--size-mib", type=int, default=2150)
-    parser.add_argument("--copies", type=int, default=1, help="topics, all but the first hard links; default: 1")
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size-mib", type=parse_count, default=2150)
+    parser.add_argument(
+        "--copies", type=parse_count, default=1, help="topics, all but the first hard links; default: 1"
+    )
+    parser.add_argument("--cores", type=parse_count, default=2)
+    parser.add_argument("--rounds", type=parse_count, default=3)
     parser.add_argument("--only", default="", help="the cases whose name has this in it")
     parser.add_argument("--directory", help="keep the log here, and use it if it is there; default: a temporary one")
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -179,10 +184,11 @@ def main():
         print(f"{told}; load {os.getloadavg()[0]:.1f}", file=sys.stderr)
         if arguments.format == "text":
             print(f"{'':36} {'wall s':>7} {'':7}        {'CPU s':>7} {'per s':>7}   goal")
-        for case in cases(spark, root, size, records, committed):
-            if arguments.only in case.name:
-                row = row_of(case, arguments.rounds)
-                print(json.dumps(row) if arguments.format == "json" else line_of(row), flush=True)
+        chosen = [case for case in cases(spark, root, size, records, committed) if arguments.only in case.name]
+        check_chosen(chosen, arguments.only)
+        for case in chosen:
+            row = row_of(case, arguments.rounds)
+            print(json.dumps(row) if arguments.format == "json" else line_of(row), flush=True)
         spark.stop()
 
 

@@ -2,13 +2,15 @@
 
     python benchmarks/speed.py                               about ten minutes
     python benchmarks/speed.py --only table --write docs/measured.md
-    python benchmarks/speed.py --python /opt/pgo/bin/python  also on that interpreter, where Ottla is installed
-    python benchmarks/speed.py --checkout ../before         also another state of Ottla, on the first interpreter
+    python benchmarks/speed.py --form before=../before --form now=.     two states of Ottla, instead of this one
+    python benchmarks/speed.py --form plain=. --form c=build/form --form "c, PGO"=build/form:/usr/bin/python3
     python benchmarks/speed.py --rounds 1 --megabytes 16 --seconds 0.5 --connections 20 --most 100   half a minute
 
-The brokers take turns in each round. Ottla runs with the compiled walk over records, and on the first interpreter also
-without. kfake needs Go, Apache Kafka needs Java 17 and Maven. A broker that cannot run is left out, and the table says
-so. Growth is measured for the first column.
+The brokers take turns in each round. A form is a label, a directory that contains the package `ottla` (a checkout, or
+the site-packages of an environment), and the Python that runs it, by default this one. What is compiled there is used:
+the engine in the `build/form` of `make test-compiled`, the walk in a checkout, nothing in a new git worktree. The last
+table has the ratios to the first form. kfake needs Go, Apache Kafka needs Java 17 and Maven. A broker that cannot run
+is left out, and the table says so. Growth is measured for the first form.
 """
 
 import argparse
@@ -24,10 +26,11 @@ from typing import Any
 from parts import processes, warm_memory
 from parts.descriptors import all_descriptors, room_for_connections
 from parts.floors import CASES
+from parts.options import parse_amount, parse_count
 from parts.speed import growth, table
-from parts.speed.columns import Column, Compared, compare
+from parts.speed.columns import THIS, Column, Compared, compare, parse_form
 from parts.speed.measure import measure_broker
-from parts.speed.rows import FLOOR, FLOORS, Sizes
+from parts.speed.rows import FLOOR, FLOORS, Sizes, ratios_of
 from parts.speed.setting import describe_run
 
 from lab.usage import command_line
@@ -71,9 +74,9 @@ def rounds_of(columns: list[Column], rounds: int, sizes: Sizes) -> Found:
 def grown(column: Column, rounds: int, requests: int, most: int) -> growth.Growth:
     found = growth.Growth(column.start, rounds, requests)
     room = room_for_connections()
-    found.connections(sorted({min(size, room) for size in growth.CONNECTIONS if size <= most}))
-    found.partitions([size for size in growth.PARTITIONS if size <= most])
-    found.open_transactions([size for size in growth.OPEN if size <= 10 * most])
+    found.connections(sorted({min(size, room) for size in growth.up_to(most, growth.CONNECTIONS)}))
+    found.partitions(growth.up_to(most, growth.PARTITIONS))
+    found.open_transactions(growth.up_to(10 * most, growth.OPEN))
     return found
 
 
@@ -82,32 +85,53 @@ def table_text(chosen: Compared, found: Found, connections: int) -> str:
     ours = [column.name for column in chosen.columns if column.ours]
     notes = "\n".join(f"- {note}" for note in chosen.notes)
     tables = table.of_brokers(found, names, ours, connections), table.of_floors(found)
-    return "\n\n".join([notes, *tables])
+    ratios = [table.of_ratios(found, names, connections)] if len(names) > 1 else []
+    return "\n\n".join([notes, *tables, *ratios])
+
+
+def fill_page(path: Path, texts: dict[str, str]) -> str:
+    """Return the content of the page with these texts between its markers."""
+    page = path.read_text(encoding="utf-8")
+    for name, text in texts.items():
+        page = table.between_markers(page, name, text)
+    return page
 
 
 def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
-    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="another interpreter for Ottla")
     parser.add_argument(
-        "--checkout", action="append", default=[], type=Path, metavar="DIR", help="another state of Ottla"
+        "--form", action="append", type=parse_form, metavar="LABEL=DIR[:PYTHON]", help="Ottla to measure; default: this"
     )
-    parser.add_argument("--without", action="append", default=[], choices=["kfake", "kafka", "python-walk"])
+    parser.add_argument("--without", action="append", default=[], choices=["kfake", "kafka"])
     parser.add_argument("--only", choices=PARTS, action="append", help="one part instead of both")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=512, help="of records of 1 KiB, a quarter of it of 100 bytes")
-    parser.add_argument("--seconds", type=float, default=3, help="of transactions, with one and with 16 producers")
-    parser.add_argument("--connections", type=int, default=1_000)
+    parser.add_argument("--rounds", type=parse_count, default=3)
     parser.add_argument(
-        "--most", type=int, default=10_000, help="connections and partitions; open transactions: tenfold"
+        "--megabytes", type=parse_count, default=512, help="of records of 1 KiB, a quarter of it of 100 bytes"
     )
-    parser.add_argument("--requests", type=int, default=2_000, help="for each figure of growth")
+    parser.add_argument(
+        "--seconds", type=parse_amount, default=3, help="of transactions, with one and with 16 producers"
+    )
+    parser.add_argument("--connections", type=parse_count, default=1_000)
+    parser.add_argument(
+        "--most", type=parse_count, default=10_000, help="connections and partitions; open transactions: tenfold"
+    )
+    parser.add_argument("--requests", type=parse_count, default=2_000, help="for each figure of growth")
     parser.add_argument(
         "--write", type=Path, metavar="PAGE", help="replace the tables of a page, such as docs/measured.md"
     )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     default = Path(os.environ.get("KAFKA_SCRIPT", processes.KAFKA_SCRIPT))
     parser.add_argument("--kafka-script", type=Path, default=default, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    asked = parser.parse_args()
+    labels = [form.label for form in asked.form or ()]
+    if len(labels) > len(set(labels)):
+        parser.error("two forms have the same label")
+    if asked.write:
+        try:
+            fill_page(asked.write, dict.fromkeys(asked.only or PARTS, ""))
+        except (OSError, ValueError) as error:
+            parser.error(f"--write {asked.write}: {error}")
+    return asked
 
 
 def main() -> None:
@@ -117,13 +141,14 @@ def main() -> None:
     parts = asked.only or PARTS
     document: dict[str, Any] = {"machine": machine}
     texts: dict[str, str] = {}
-    sizes = Sizes(asked.megabytes, asked.seconds, asked.requests // 2, asked.connections, 3)
+    sizes = Sizes(asked.megabytes, asked.seconds, max(1, asked.requests // 2), asked.connections, 3)
     with tempfile.TemporaryDirectory(prefix="ottla-speed-") as scratch:
-        chosen = compare(asked.python, asked.checkout, asked.without, asked.kafka_script, Path(scratch))
+        chosen = compare(asked.form or [THIS], asked.without, asked.kafka_script, Path(scratch))
         document["notes"] = chosen.notes
         if "table" in parts:
             found = rounds_of(chosen.columns, asked.rounds, sizes)
             document["table"] = found
+            document["ratios"] = ratios_of(found, chosen.columns[0].name)
             texts["table"] = table_text(chosen, found, asked.connections)
         if "growth" in parts:
             tell(f"growth of {chosen.columns[0].name} ...")
@@ -132,10 +157,7 @@ def main() -> None:
     stands_on = describe_run(machine["load_1_min"], asked.rounds)
     texts = {name: f"{stands_on}.\n\n{text}" for name, text in texts.items()}
     if asked.write:
-        page = asked.write.read_text(encoding="utf-8")
-        for name, text in texts.items():
-            page = table.between_markers(page, name, text)
-        asked.write.write_text(page, encoding="utf-8")
+        asked.write.write_text(fill_page(asked.write, texts), encoding="utf-8")
     print(json.dumps(document, indent=2) if asked.format == "json" else "\n\n".join(texts.values()))
 
 

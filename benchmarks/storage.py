@@ -19,13 +19,14 @@ from pathlib import Path
 
 from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
+from parts.options import parse_count
 from parts.side_by_side import medians_ms, watch_broker
 
 from lab.usage import command_line
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log, new_log
-from ottla.broker.log.parallel_recovery import LogToRecover, recover_in_processes
+from ottla.broker.log.parallel_recovery import WORTH_BYTES, LogToRecover, recover_in_processes
 from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.side_by_side import processors
@@ -109,9 +110,10 @@ def load(directory: Path, recovery_point: int, clean: bool) -> LoadedLog:
     return loaded
 
 
-def recovery(rounds: int) -> Figures:
+def recovery(size_mib: int, rounds: int) -> Figures:
     figures: Figures = {}
-    for key, size_bytes, value_bytes in (("recovery_14k", 1 << 29, 14_000), ("recovery_1k", 1 << 28, 950)):
+    large = size_mib << 20
+    for key, size_bytes, value_bytes in (("recovery_14k", large, 14_000), ("recovery_1k", large // 2, 950)):
         with temporary() as root:
             write_segment(root / "t-0", size_bytes, value_bytes)
             best_cpu_s = best_wall_s = float("inf")
@@ -125,13 +127,13 @@ def recovery(rounds: int) -> Figures:
                 best_wall_s = min(best_wall_s, time.perf_counter() - wall_s)
             figures[key] = size_bytes / 2**30 / best_cpu_s
             figures[f"{key}_wall"] = size_bytes / 2**30 / best_wall_s
-            if processors() > 1:
+            if processors() > 1 and processors() * (size_bytes // 2) >= WORTH_BYTES:
                 figures[f"{key}_beside_wall"] = side_by_side(root, size_bytes // 2, value_bytes, rounds)
     return figures
 
 
 def side_by_side(root: Path, size_bytes: int, value_bytes: int, rounds: int) -> float:
-    """Return the GiB/s of recovering one log per processor at the same time."""
+    """Return the GiB/s of recovering one log per processor at the same time. It needs `WORTH_BYTES` in total."""
     start = Start(0, 0, False, False, NOW_MS)
     jobs = [LogToRecover(str(root / f"beside-{number}"), SETTINGS, start, size_bytes) for number in range(processors())]
     for job in jobs:
@@ -292,7 +294,7 @@ def creation(data_dir: Path, count: int) -> Figures:
         watch.reset()
         began, before_s = time.perf_counter(), used_s(broker)
         for number in range(10):
-            raw.create_topic(connection, f"many-{number}", count // 10)
+            raw.create_topic(connection, f"many-{number}", -(-count // 10))
         are_there = False
         while not are_there:
             are_there = sum(1 for each in data_dir.iterdir() if each.name.startswith("many-")) >= count
@@ -344,8 +346,9 @@ def time_recovery(data_dir: Path) -> float:
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size-mib", type=parse_count, default=512, help="of the log that is recovered")
+    parser.add_argument("--partitions", type=parse_count, default=10_000)
+    parser.add_argument("--rounds", type=parse_count, default=3)
     parser.add_argument("--only", choices=["recovery", "lookup", "partitions"], action="append")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
@@ -353,7 +356,7 @@ def main() -> None:
     stands_on = machine()
     figures: Figures = {}
     if "recovery" in parts:
-        figures |= recovery(options.rounds)
+        figures |= recovery(options.size_mib, options.rounds)
     if "lookup" in parts:
         figures |= lookup()
     if "partitions" in parts:

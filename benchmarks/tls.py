@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from parts import processes
 from parts.broker.runs import create_topics, run
+from parts.options import parse_count
 from parts.others.pinger import Pinger
 from parts.processes import Broker
 from parts.tls.certificates import Stores, make_stores
@@ -192,9 +193,9 @@ def as_text(results: dict[str, dict[str, float]], machine: dict[str, Any]) -> st
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--against", choices=["kafka"], help="measure Apache Kafka too")
-    parser.add_argument("--megabytes", type=int, default=256, help="produced and consumed in each round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--handshakes", type=int, default=500)
+    parser.add_argument("--megabytes", type=parse_count, default=256, help="produced and consumed in each round")
+    parser.add_argument("--rounds", type=parse_count, default=3)
+    parser.add_argument("--handshakes", type=parse_count, default=500)
     parser.add_argument("--format", choices=["text", "json"], default="text")
     asked = parser.parse_args()
     machine = processes.machine()

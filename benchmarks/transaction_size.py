@@ -22,6 +22,7 @@ from typing import Any
 
 from parts import processes
 from parts.figures import machine
+from parts.options import parse_amount, parse_count
 from parts.transaction_size.clients import Pair
 from parts.transaction_size.plot import plot
 from parts.transaction_size.report import Measured, as_text
@@ -31,13 +32,15 @@ from lab.usage import command_line
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MOST_AT_ONCE = 500
 READ_AT_MOST = 20
+WARM_UP_SLICES = 5
 
 
-def warm_up(pairs: Sequence[Pair]) -> None:
+def warm_up(pairs: Sequence[Pair], slice_s: float) -> None:
     """Write small and large transactions, so that a JVM compiles its code."""
     for pair in pairs:
-        for size, count in ((1, 2_000), (100, 500), (1000, 50)):
-            pair.write(size, count)
+        for size in (1, 100, 1000):
+            for _ in range(WARM_UP_SLICES):
+                pair.write(size, fitting(pair, size, slice_s))
 
 
 def measure(pairs: Sequence[Pair], rounds: int, slice_s: float) -> list[Measured]:
@@ -58,6 +61,12 @@ def measure(pairs: Sequence[Pair], rounds: int, slice_s: float) -> list[Measured
     ]
 
 
+def fitting(pair: Pair, size: int, slice_s: float) -> int:
+    """Write one transaction, and return the number of such ones that fit into the slice, at least one."""
+    once_ms, _ = pair.write(size, 1)
+    return max(1, min(MOST_AT_ONCE, int(slice_s * 1000 / once_ms)))
+
+
 def columns_of(samples: dict[tuple[str, int], list[tuple[float, float, float]]], name: str) -> list[list[list[float]]]:
     """Return [wall, CPU, oldest], each the samples of every size."""
     return [[[sample[column] for sample in samples[name, size]] for size in SIZES] for column in range(3)]
@@ -65,8 +74,7 @@ def columns_of(samples: dict[tuple[str, int], list[tuple[float, float, float]]],
 
 def sample(pair: Pair, size: int, slice_s: float) -> tuple[float, float, float]:
     """Return the (wall time, broker's CPU time, age of the first record) of a transaction, all in ms."""
-    once_ms, _ = pair.write(size, 1)
-    count = max(1, min(MOST_AT_ONCE, int(slice_s * 1000 / once_ms)))
+    count = fitting(pair, size, slice_s)
     wall_ms, cpu_ms = pair.write(size, count)
     return wall_ms, cpu_ms, pair.oldest_ms(size, min(count, READ_AT_MOST))
 
@@ -81,7 +89,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for context in contexts:
             broker = stack.enter_context(context)
             pairs.append(stack.enter_context(contextlib.closing(Pair(broker, "sizes", options.record_bytes))))
-        warm_up(pairs)
+        warm_up(pairs, options.seconds)
         found = measure(pairs, options.rounds, options.seconds)
         retries = {pair.name: pair.producer.retries for pair in pairs}
     after = machine()["load_1_min"]
@@ -98,9 +106,9 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--against", choices=["kafka"], help="measure Apache Kafka too")
     parser.add_argument("--kafka-script", type=Path, default=processes.KAFKA_SCRIPT)
-    parser.add_argument("--record-bytes", type=int, default=1024, help="of a record's value")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of writing at each size in each round")
+    parser.add_argument("--record-bytes", type=parse_count, default=1024, help="of a record's value")
+    parser.add_argument("--rounds", type=parse_count, default=7)
+    parser.add_argument("--seconds", type=parse_amount, default=0.3, help="of writing at each size in each round")
     parser.add_argument("--read", type=Path, metavar="FILE", help="what --format json printed, instead of measuring")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot there")
     parser.add_argument("--format", choices=["text", "json"], default="text")

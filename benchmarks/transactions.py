@@ -20,6 +20,7 @@ from typing import Any
 
 from parts import populate, processes, raw
 from parts.figures import Figures, Row, machine, show
+from parts.options import parse_count
 from parts.processes import Broker
 from parts.raw import cpu_s
 from parts.side_by_side import medians_ms, spent, watch_broker
@@ -259,9 +260,9 @@ def many_producers(count: int, rounds: int) -> Figures:
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--ids", type=int, default=1_000_000, help="idle ids, and producers of a partition")
-    parser.add_argument("--open", type=int, default=100_000, help="open transactions of one partition")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ids", type=parse_count, default=1_000_000, help="idle ids, and producers of a partition")
+    parser.add_argument("--open", type=parse_count, default=100_000, help="open transactions of one partition")
+    parser.add_argument("--rounds", type=parse_count, default=5)
     parser.add_argument("--only", choices=["cpu", "idle", "open", "producers"], action="append")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()

@@ -16,6 +16,8 @@ from collections import Counter
 import hypothesis
 import pytest
 
+from ottla.protocol import varints
+
 # Log directories for whoever reads files (the scan, the audit, the data source), browsers, tests in several processes.
 pytest_plugins = [
     "tests.segment_files",
@@ -32,6 +34,8 @@ MARKS = {
     "maven": "needs Java and Maven, which fetches Apache Kafka",
     "spark": "runs PySpark, which needs Java",
     "conformance": "plays the scenario against Apache Kafka too; runs when OTTLA_CONFORMANCE=1",
+    "plain": "replaces a function of the engine, which only plain Python notices",
+    "compiled": "compares both forms of the engine: make test-compiled",
     "slow": "takes more than a second on a busy machine; OTTLA_FAST=1, so `make test`, leaves it out",
 }
 # Brokers and JVMs in real time, and simulations of minutes: all of a folder, but for the seeds that a commit draws.
@@ -84,11 +88,22 @@ def maven_lacks():
     return java_lacks() or ("" if shutil.which("mvn") else "no mvn on the path")
 
 
+def plain_lacks():
+    return "" if str(varints.__file__).endswith(".py") else "the engine is compiled"
+
+
 def spark_lacks():
     return java_lacks() or ("" if importlib.util.find_spec("pyspark") else "pyspark is not installed")
 
 
-LACKS = {"java": java_lacks, "maven": maven_lacks, "spark": spark_lacks, "conformance": maven_lacks}
+LACKS = {
+    "java": java_lacks,
+    "maven": maven_lacks,
+    "spark": spark_lacks,
+    "conformance": maven_lacks,
+    "plain": plain_lacks,
+    "compiled": lambda: "" if plain_lacks() else "the engine is plain Python here: make test-compiled",
+}
 
 
 def pytest_runtest_setup(item):

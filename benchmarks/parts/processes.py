@@ -165,20 +165,21 @@ def _check(process: "subprocess.Popen[bytes]", log: Path, began: float) -> None:
 
 
 def answering(name: str, bootstrap: str, process: "subprocess.Popen[bytes]", log: Path, began: float) -> Broker:
-    while not _answers_api_versions(bootstrap):
+    while not is_answering(bootstrap):
         _check(process, log, began)
         time.sleep(0.005)
     return Broker(name, bootstrap, process.pid, ready_s=time.perf_counter() - began)
 
 
-def _answers_api_versions(bootstrap: str) -> bool:
+def is_answering(bootstrap: str) -> bool:
+    """Return whether a broker answers an ApiVersions request at this address."""
     host, _, port = bootstrap.rpartition(":")
     request = struct.pack(">hhih", 18, 0, 1, -1)
     try:
         with socket.create_connection((host, int(port)), timeout=1) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             return len(connection.recv(10, socket.MSG_WAITALL)) == 10
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the port is no number
         return False
 
 

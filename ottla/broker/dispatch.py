@@ -147,7 +147,8 @@ class Dispatcher:
                 else:
                     self._finish(reply, request, send, refuse)
             except Exception as error:
-                bug(error)
+                # A call of `bug` from here would be a reference cycle in compiled code.
+                _close_after_bug(api, request, error, refuse)
 
         done = self._metrics.time_reply(key, finish) if self._metrics.measured else finish
         try:

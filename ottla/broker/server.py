@@ -31,7 +31,7 @@ from ottla.broker.ports.network import LoopNetwork
 from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
-from ottla.protocol.walked import walk_name
+from ottla.protocol.walked import describe_build
 
 if TYPE_CHECKING:
     from ottla.broker.ports.peers import LoopPeers
@@ -175,7 +175,7 @@ class Server:
             raise
         self._health.running(self.broker)
         directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
-        log.info("Serving %s on %s (%s walk over records)", directory, listeners, walk_name())
+        log.info("Serving %s on %s (%s)", directory, listeners, describe_build())
         self._assembly.start_housekeeping()
         self._finish_start(turns)
         return addresses

@@ -146,9 +146,9 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_given
     if is_given and not context.resilient_parsing:
         import platform
 
-        from ottla.protocol.walked import walk_name
+        from ottla.protocol.walked import describe_build
 
-        build = f"{platform.python_implementation()} {platform.python_version()}, {walk_name()} walk over records"
+        build = f"{platform.python_implementation()} {platform.python_version()}, {describe_build()}"
         click.echo(f"ottla, version {__version__} ({build})")
         context.exit()
 

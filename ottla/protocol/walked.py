@@ -7,6 +7,7 @@ about twenty times as fast, and leaves records that are not plain to `walk_slice
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from ottla.protocol import varints
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.steps import BYTE_US, RECORD_US, Steps
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint
@@ -44,9 +45,11 @@ _NOTHING: Final = (-_FAR, _FAR, -1)
 walk_compiled: Callable[[bytes, int, int, int, int], Plain] | None = _walk_compiled
 
 
-def walk_name() -> str:
-    """Return the name of the walk that runs first here. It may explain why a broker is slow."""
-    return "Python" if walk_compiled is None else "compiled"
+def describe_build() -> str:
+    """Return which part of Ottla is machine code here, for logs: it may explain why a broker is slow."""
+    if not str(varints.__file__).endswith(".py"):
+        return "compiled engine"
+    return "plain Python" if walk_compiled is None else "compiled walk over records"
 
 
 def _check_count(raw: Buffer, count: int) -> None:

@@ -363,6 +363,7 @@ def test_strings_that_kafka_does_not_read_close_the_connection(player):
     assert player.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_767}).error_code == 25
 
 
+@pytest.mark.plain
 def test_a_large_commit_checks_membership_before_each_portion(player, monkeypatch):
     monkeypatch.setattr(offset_commit, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(offset_commit, "BATCH_US", SHARE_US)

@@ -240,6 +240,7 @@ def test_a_log_start_below_a_waiting_fetch_is_nothing_to_it():
     assert [row.error_code for row in told] == [E.KAFKA_STORAGE_ERROR]
 
 
+@pytest.mark.plain
 def test_a_large_fetch_that_waits_holds_nothing_of_its_request():
     ledger = Ledger()
     released = []
@@ -289,6 +290,7 @@ def held_bytes(memory):
     return sum(part.held_bytes for part in (memory.requests, memory.medium, memory.decoded, memory.replies))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("comes_behind", [None, fetch.ROWS_AT_ONCE - 1, fetch.ROWS_AT_ONCE])
 def test_a_large_fetch_returns_records_appended_while_it_checks(monkeypatch, comes_behind):
     ledger, max_wait_ms = Ledger(MANY), 1_000

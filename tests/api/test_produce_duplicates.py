@@ -233,6 +233,7 @@ def test_a_disk_that_fails_while_it_is_compared_changes_no_answer(number, offlin
     assert ledger.holds_nothing()
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("change", ["closed", "replaced"])
 def test_a_log_that_changes_while_it_is_read_is_not_compared(monkeypatch, change, lines):
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 23))

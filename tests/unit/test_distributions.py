@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hatch_build import lacks
+from hatch_build import ENGINE, lacks
 from ottla import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,18 +80,18 @@ def test_the_wheel_is_the_package_and_nothing_else(plain):
 
 @pytest.mark.slow
 def test_the_wheel_installs_and_runs(plain, tmp_path):
-    assert "Python walk over records" in install(plain, tmp_path)
+    assert "plain Python" in install(plain, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(lacks() is not None, reason=f"to compile the walk over records: {lacks()}")
-def test_a_wheel_built_with_a_compiler_has_the_compiled_record_walk(built, tmp_path):
+@pytest.mark.skipif(lacks() is not None, reason=f"to compile Ottla: {lacks()}")
+def test_a_wheel_built_with_a_compiler_has_the_compiled_walk_and_engine(built, tmp_path):
     wheel = wheel_of(built, built / "compiled", "1")
     with zipfile.ZipFile(wheel) as members:
         compiled = {name.partition(".")[0] for name in members.namelist() if name.endswith(".so")}
     walk = "ottla/protocol/record_walk_compiled"
-    assert compiled == {walk, f"{walk}__mypyc"}
-    assert "compiled walk over records" in install(wheel, tmp_path)
+    assert compiled == {walk, f"{walk}__mypyc", "ottla__mypyc", *(name.removesuffix(".py") for name in ENGINE)}
+    assert "compiled engine" in install(wheel, tmp_path)
 
 
 def install(wheel, tmp_path):
@@ -112,7 +112,7 @@ def test_the_files_of_a_release_install_into_a_bare_environment(built):
     tree = built / f"ottla-{__version__}"
     done = subprocess.run(["make", "dist", f"PYTHON={sys.executable}"], cwd=tree, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Python walk over records" in done.stdout.splitlines()[-1]
+    assert "plain Python" in done.stdout.splitlines()[-1]
     names = {path.name for path in (tree / "build/dist").iterdir()}
     assert names == {f"ottla-{__version__}.tar.gz", f"ottla-{__version__}-py3-none-any.whl", "sbom.cdx.json"}
     components = json.loads((tree / "build/dist/sbom.cdx.json").read_text())["components"]

@@ -136,7 +136,7 @@ def transactions(bootstrap: str, topic: str, producers: int, seconds: float) -> 
         client, commits, wholes = clients[number], commits_s[number], wholes_s[number]
         clock = time.perf_counter
         try:
-            while clock() < until:
+            while not commits or clock() < until:
                 began = clock()
                 client.begin_transaction()
                 client.produce(topic, value, partition=number)

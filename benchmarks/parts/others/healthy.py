@@ -115,7 +115,7 @@ def main(bootstrap: str, topic: str, seconds: float) -> None:
         thread.start()
     until, began = time.monotonic() + seconds, time.monotonic()
     while time.monotonic() < until:
-        time.sleep(WINDOW_S)
+        time.sleep(min(WINDOW_S, seconds))
         now = time.monotonic()
         print(json.dumps(window.close(now - began)), flush=True)
         began = now

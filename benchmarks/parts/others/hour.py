@@ -116,7 +116,9 @@ def part(scene: Stage, name: str, seconds: float, told: bool) -> Figures:
         windows.append(window)
         memory.append(round(scene.memory.now_mb(), 1))
         if told:
-            print(line_of(f"{name}, {len(windows) * 5} s", window, memory[-1]), file=sys.stderr, flush=True)
+            print(line_of(f"{name}, window {len(windows)}", window, memory[-1]), file=sys.stderr, flush=True)
+    if not windows:
+        raise SystemExit("the well-behaved clients ended without figures: see their error above")
     counted = windows[WARM_UP:] or windows
     figures: Figures = {key: statistics.median(row[key] for row in counted) for key in counted[0]}
     figures["worst_acknowledged_p99_ms"] = max(row["acknowledged_p99_ms"] for row in counted)
@@ -144,7 +146,8 @@ def run(options: Any) -> dict[str, Figures]:
         prepare(scene)
         if told:
             print(HEADING, file=sys.stderr)
-        parts = {"alone": part(scene, "alone", ALONE_S, told)}
+        alone_s = min(ALONE_S, options.hour)
+        parts = {"alone": part(scene, "alone", alone_s, told)}
         until = time.monotonic() + options.hour
         counts = [0, 0]
         threads = [
@@ -156,7 +159,7 @@ def run(options: Any) -> dict[str, Figures]:
         parts["hostile"] = part(scene, "ten hostile", options.hour, told) | {"strikes": counts[0], "refused": counts[1]}
         for thread in threads:
             thread.join(2 * STRIKE_S)
-        parts["after"] = part(scene, "alone again", ALONE_S, told)
+        parts["after"] = part(scene, "alone again", alone_s, told)
     if told:
         print(HEADING)
         for name, row in parts.items():

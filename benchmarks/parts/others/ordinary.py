@@ -28,9 +28,13 @@ WIDE_TOPICS, WIDE = 10, 1_000
 Worker = Callable[[Callable[[], bool]], int]
 
 
+def load_s(stage: Stage) -> float:
+    return min(LOAD_S, stage.seconds)
+
+
 def side_by_side(stage: Stage, unit: str, workers: Sequence[Worker]) -> None:
-    """Run each worker in a thread for `LOAD_S`. It gets a function that says whether to go on, and returns a count."""
-    until = min(stage.deadline, time.monotonic() + LOAD_S)
+    """Run each worker in a thread for `load_s`. It gets a function that says whether to go on, and returns a count."""
+    until = time.monotonic() + load_s(stage)
     counts: list[int] = []
 
     def run(worker: Worker) -> None:
@@ -42,7 +46,7 @@ def side_by_side(stage: Stage, unit: str, workers: Sequence[Worker]) -> None:
         thread.start()
     for thread in threads:
         thread.join(max(1.0, stage.deadline - time.monotonic()))
-    stage.noted[unit] = stage.noted.get(unit, 0) + round(sum(counts) / LOAD_S)
+    stage.noted[unit] = stage.noted.get(unit, 0) + round(sum(counts) / load_s(stage))
 
 
 # --- transactions
@@ -169,7 +173,7 @@ def write_keys(stage: Stage) -> None:
 def compact(stage: Stage) -> None:
     configs = [{"name": "min.cleanable.dirty.ratio", "config_operation": 0, "value": "0.001"}]
     alter(stage, "keyed", configs)
-    time.sleep(LOAD_S)
+    time.sleep(load_s(stage))
 
 
 def alter(stage: Stage, topic: str, configs: list[dict[str, object]]) -> None:
@@ -188,7 +192,7 @@ def write_old(stage: Stage) -> None:
 
 def retain(stage: Stage) -> None:
     alter(stage, "old", [{"name": "retention.ms", "config_operation": 0, "value": "1000"}])
-    time.sleep(LOAD_S)
+    time.sleep(load_s(stage))
 
 
 def create_and_delete(stage: Stage) -> None:
@@ -258,7 +262,7 @@ def write_partitions(data_dir: Path) -> None:
 
 def settle(stage: Stage) -> None:
     """Wait while the broker does the work that its start has postponed."""
-    time.sleep(LOAD_S)
+    time.sleep(load_s(stage))
 
 
 def ask_for_the_end(stage: Stage) -> None:

@@ -58,7 +58,10 @@ class Pinger:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self.figures = json.loads(line) if line else {}
+        if line:
+            self.figures = json.loads(line)
+        elif kind is None:
+            raise SystemExit("the pinger ended without figures: see its error above")
 
     def _say(self, word: str) -> None:
         assert self._process.stdin is not None

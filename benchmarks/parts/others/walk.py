@@ -18,6 +18,7 @@ from lab.greedy import GreedyRequest, State, greedy
 from ottla.broker.api.context import Api
 from ottla.broker.api.table import TABLE
 from parts import processes, raw
+from parts.options import check_chosen
 from parts.others import hostile, stage
 from parts.others.felt import heading, line_of
 from parts.others.stage import Figures, Stage
@@ -171,6 +172,7 @@ def run(options: Any) -> list[Figures]:
         rows.append(row)
         if options.format == "text":
             print(line_of(row["title"], "ottla", row), flush=True)
+    check_chosen(rows, options.match)
     if options.format == "text":
         print(summary(rows))
     sys.stdout.flush()

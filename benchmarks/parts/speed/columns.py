@@ -1,6 +1,6 @@
 """Brokers of the comparison: how each is started, and why one is left out. shell"""
 
-import json
+import argparse
 import shutil
 import subprocess
 import sys
@@ -13,10 +13,21 @@ from typing import NamedTuple
 from parts import processes
 from parts.processes import Broker
 from parts.speed.kfake import start
-from parts.speed.rows import KFAKE
+from parts.speed.rows import FLOOR, KFAKE
 
 KAFKA = "Kafka 4.3.1"
 SERVE = Path(__file__).resolve().parent / "serve.py"
+
+
+class Form(NamedTuple):
+    """Ottla in one form: the directory that contains its package, and the interpreter that runs it."""
+
+    label: str
+    directory: Path
+    python: str
+
+
+THIS = Form("Ottla", processes.ROOT, sys.executable)
 
 
 class Column(NamedTuple):
@@ -31,15 +42,26 @@ class Compared(NamedTuple):
     """Descriptions of the columns, and of what is left out."""
 
 
-def compare(
-    pythons: Sequence[str], checkouts: Sequence[Path], without: Sequence[str], kafka_script: Path, scratch: Path
-) -> Compared:
+def parse_form(text: str) -> Form:
+    """Return the form of LABEL=DIR or LABEL=DIR:PYTHON, as the type of an argument."""
+    label, _, place = text.partition("=")
+    directory, _, python = place.partition(":")
+    program = shutil.which(python or sys.executable)
+    if not label or not directory:
+        raise argparse.ArgumentTypeError(f"{text!r} is not LABEL=DIR or LABEL=DIR:PYTHON")
+    if "|" in label or label in (FLOOR, KFAKE, KAFKA):
+        raise argparse.ArgumentTypeError(f"{label!r} cannot be a label: take another one")
+    if not Path(directory, "ottla", "__init__.py").exists():
+        raise argparse.ArgumentTypeError(f"{directory} has no ottla: give the directory that contains the package")
+    if program is None:
+        raise argparse.ArgumentTypeError(f"{python} is no program: give the path of a Python")
+    return Form(label, Path(directory).resolve(), str(Path(program).absolute()))
+
+
+def compare(forms: Sequence[Form], without: Sequence[str], kafka_script: Path, scratch: Path) -> Compared:
     found = Compared([], [])
-    _add_ours(found, sys.executable, "python-walk" not in without)
-    for checkout in checkouts:
-        _add_checkout(found, checkout)
-    for python in pythons:  # without the Python walk: the first interpreter has shown its cost
-        _add_ours(found, python, False)
+    for form in forms:
+        _add_form(found, form)
     if KFAKE not in without:
         _add_kfake(found, scratch)
     if "kafka" not in without:
@@ -51,41 +73,25 @@ def compare(
     return found
 
 
-def _add_ours(found: Compared, python: str, python_walk: bool) -> None:
-    done = subprocess.run([python, str(SERVE), "about"], capture_output=True, text=True, cwd=processes.ROOT)
+def _add_form(found: Compared, form: Form) -> None:
+    program = (str(SERVE), str(form.directory))
+    done = subprocess.run([form.python, *program, "about"], capture_output=True, text=True, cwd=processes.ROOT)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise SystemExit(f"{python} cannot run Ottla: {last}\nInstall it there: {python} -m pip install .")
-    about = json.loads(done.stdout)
-    title = f"Ottla, {about['short']}"
-    if any(column.name.startswith(f"{title},") for column in found.columns):
-        raise SystemExit(f"{about['short']} is there twice: give --python another interpreter")
-    found.notes.append(f"{about['short']}: {about['python']}")
-    if about["compiled"]:
-        found.columns.append(_ours(f"{title}, compiled walk", python, "compiled"))
-    else:
-        found.notes.append(f"{about['short']} has no compiled walk: install Ottla there with OTTLA_COMPILE=1")
-    if python_walk or not about["compiled"]:
-        found.columns.append(_ours(f"{title}, Python walk", python, "python"))
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise SystemExit(
+            f"{form.python} cannot run the Ottla of {form.label}: {last}\n"
+            f"Install its dependencies there: {form.python} -m pip install {processes.ROOT}"
+        )
+    interpreter, version = done.stdout.splitlines()
+    found.notes.append(f"{form.label}: {'; '.join([version, interpreter, *_commit_of(form.directory)])}")
+    found.columns.append(Column(form.label, partial(processes.ottla, program=program, python=form.python), ours=True))
 
 
-def _add_checkout(found: Compared, checkout: Path) -> None:
-    """Add another checkout of Ottla, on this interpreter, with the compiled walk if it has one."""
-    serve = checkout.resolve() / SERVE.relative_to(processes.ROOT)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=checkout)
-    done = subprocess.run([sys.executable, str(serve), "about"], capture_output=True, text=True, cwd=checkout)
-    if commit.returncode != 0 or done.returncode != 0:
-        last = ((commit.stderr + done.stderr).strip().splitlines() or ["it says nothing"])[-1]
-        raise SystemExit(f"{checkout} is no checkout of Ottla that can be measured: {last}")
-    walk = "compiled" if json.loads(done.stdout)["compiled"] else "python"
-    name = f"Ottla at {commit.stdout.strip()}"
-    program = partial(processes.ottla, program=(str(serve), walk))
-    found.notes.append(f"{name}: the same interpreter, {'compiled' if walk == 'compiled' else 'Python'} walk")
-    found.columns.append(Column(name, program, ours=True))
-
-
-def _ours(name: str, python: str, walk: str) -> Column:
-    return Column(name, partial(processes.ottla, program=(str(SERVE), walk), python=python), ours=True)
+def _commit_of(directory: Path) -> list[str]:
+    """Return the commit of the package in a directory; an empty list if Git does not have the package."""
+    command = ["git", "rev-parse", "HEAD", "HEAD:./ottla"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+    return [f"commit {done.stdout[:8]}"] if done.returncode == 0 else []
 
 
 def _add_kfake(found: Compared, scratch: Path) -> None:

@@ -30,6 +30,11 @@ Pairs = list[tuple[float, float]]
 Start = Callable[[], AbstractContextManager[Broker]]
 
 
+def up_to(most: int, sizes: Sequence[int]) -> list[int]:
+    """Return the sizes that are not above `most`; always the first."""
+    return [size for size in sizes if size <= max(most, sizes[0])]
+
+
 class Growth:
     """Measurements of the growth. `start` starts a broker. Each round's figure is the mean of `requests` requests."""
 

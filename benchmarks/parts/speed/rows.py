@@ -78,7 +78,21 @@ def values_of(samples: Samples, column: str, row: Row) -> Sequence[float]:
     base = samples.get(other, {}).get(key, ())
     if other == column:
         return ()
-    return [ours / theirs for ours, theirs in zip(samples[column].get(row.of, ()), base, strict=False)]
+    return _divide(samples[column].get(row.of, ()), base)
+
+
+def _divide(values: Sequence[float], base: Sequence[float]) -> list[float]:
+    """Return the ratio in each round; none for a round whose divisor is too small to be measured."""
+    return [value / other for value, other in zip(values, base, strict=False) if other]
+
+
+def ratios_of(samples: Samples, base: str) -> dict[str, dict[str, float]]:
+    """Return the median of the ratios to the figures of the column `base` in the same round, by column and key."""
+    found: dict[str, dict[str, float]] = {}
+    for column in (column for column in samples if column not in (base, FLOOR)):
+        ratios = {key: _divide(values, samples[base].get(key, ())) for key, values in samples[column].items()}
+        found[column] = {key: statistics.median(values) for key, values in ratios.items() if values}
+    return found
 
 
 def is_reached(row: Row, values: Sequence[float]) -> bool | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from parts.speed.rows import FLOOR, FLOORS, ROWS, Row, Samples, is_reached, spread, values_of
+from parts.speed.rows import FLOOR, FLOORS, ROWS, Row, Samples, is_reached, ratios_of, spread, values_of
 
 Grown = Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
 """By label and number: for each round the microseconds with few, and with this number."""
@@ -47,6 +47,18 @@ def of_brokers(samples: Samples, columns: Sequence[str], judged: Sequence[str], 
         if any(cell != "-" for cell in cells):
             unit = "" if row.unit == "x" else row.unit
             lines.append([row.label.format(connections=connections), unit, goal_of(row), *cells])
+    return align(lines)
+
+
+def of_ratios(samples: Samples, columns: Sequence[str], connections: int) -> str:
+    """Return a table of the medians of the ratios to the first column in the same round, with a row for each figure."""
+    base, *others = columns
+    ratios = ratios_of(samples, base)
+    lines = [[f"relative to {base}, median of the rounds", *others]]
+    for row in ROWS:
+        cells = [f"{ratios[column][row.key]:.2f}" if row.key in ratios[column] else "-" for column in others]
+        if any(cell != "-" for cell in cells):
+            lines.append([row.label.format(connections=connections), *cells])
     return align(lines)
 
 

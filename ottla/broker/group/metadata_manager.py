@@ -188,10 +188,11 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
 
     def _complete_soon(self, shard: GroupShard) -> None:
         """Run `complete_all` in the background."""
-        if shard.settling:
-            return
-        shard.settling = True
+        if not shard.settling:
+            shard.settling = True
+            self._turns.run_later(lambda: self._complete(shard))
 
+    def _complete(self, shard: GroupShard) -> None:
         def on_end(_none: None) -> None:
             shard.settling = False
 
@@ -199,10 +200,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             shard.settling = False
             raise error
 
-        def start() -> None:
-            self._turns.start(self.complete_all(shard), on_end, on_failure)
-
-        self._turns.run_later(start)
+        self._turns.start(self.complete_all(shard), on_end, on_failure)
 
     # ---- finding
 

@@ -77,7 +77,8 @@ class CompletionWaiters:
                 del shard.waiting[transactional_id]
 
         def give_up() -> None:
-            leave()
+            if wait.on_discard is not None:
+                wait.on_discard()
             wait.wake(False)
 
         timer = line[wait] = self._clock.call_later(for_ms, give_up)

@@ -1,7 +1,8 @@
 """The programs of the benchmarks, which are run by hand: they import, and their page lists them."""
 
+import argparse
 import ast
-import importlib
+import importlib.util
 import re
 import runpy
 import sys
@@ -13,6 +14,7 @@ from lab.usage import KINDS, command_line
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
 PROGRAMS = sorted(FOLDER.glob("*.py"))
+WITH_ROUNDS = [path for path in PROGRAMS if '"--rounds"' in path.read_text(encoding="utf-8")]
 FILES = sorted(FOLDER.rglob("*.py"))
 
 
@@ -57,6 +59,81 @@ def test_help_prints_the_first_docstring_line_without_its_kind(path, monkeypatch
     assert ended.value.code == 0
     assert first.rpartition(" ")[0] + "\n" in shown
     assert first not in shown
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in PROGRAMS if '"--rounds"' in path.read_text()], ids=lambda path: path.name
+)
+def test_without_a_round_a_program_ends_with_one_line(path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "argv", [path.name, "--rounds", "0"])
+    with pytest.raises(SystemExit) as ended:
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except ModuleNotFoundError as error:
+            pytest.skip(f"{error.name} is not installed")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("argument --rounds: '0' is not a whole number of at least 1\n")
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_a_program_measures_the_package_of_its_checkout(path):
+    first = re.search(r"^(?:from|import) (parts|lab|ottla)\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert first[1] == "parts", "this import finds the checkout; lab and ottla of another one may be installed"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", FOLDER / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture
+def options(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("parts.options")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "two", ""])
+def test_a_count_is_a_whole_number_from_1_on(options, text):
+    assert options.parse_count("1") == 1
+    with pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(text))):
+        options.parse_count(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-0.1", "nan", "inf", "two", ""])
+def test_an_amount_is_a_finite_number_above_0(options, text):
+    assert options.parse_amount("0.05") == 0.05
+    with pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(text))):
+        options.parse_amount(text)
+
+
+def test_a_name_that_nothing_has_ends_with_one_line(options, capsys):
+    options.check_chosen(["audit"], "aud")
+    with pytest.raises(SystemExit) as ended:
+        options.check_chosen([], "odit")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "nothing has 'odit' in its name: run without this option to see the names\n"
+
+
+def test_cpu_time_that_is_too_short_to_be_measured_has_no_rate(load, monkeypatch):
+    scan = load("scan")
+    monkeypatch.setattr(scan, "cpu_of_tree", lambda: 1.0)
+    row = scan.row_of(scan.Case("headers", lambda: None, 1.0, "GiB", 2.0), 1)
+    assert (row["cpu_s"], row["per_cpu_second"]) == (None, None)
+    assert scan.line_of(row).startswith("headers ")
+
+
+def test_a_reference_that_is_too_short_to_be_measured_has_no_ratio(load):
+    spreads = {"data source": {"wall_s": [1.0, 1.0, 1.0], "cpu_s": [0.0, 0.0, 0.1]}}
+    assert load("cache")._text_of({"what": "warm", "by": spreads}).endswith("1.00 x    nan x")
 
 
 @pytest.mark.parametrize("kind", KINDS)

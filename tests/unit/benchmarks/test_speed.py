@@ -1,15 +1,16 @@
 """The table of `speed.py`: its pure part, and the brokers that it leaves out."""
 
-import importlib
+import argparse
+import importlib.util
 import re
 import shutil
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
-OURS, OTHER = "Ottla, compiled walk", "kfake"
+OURS, OTHER = "compiled", "kfake"
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +76,19 @@ def test_without_kfake_nothing_is_relative_to_it(table):
     assert "kfake" not in text
 
 
+def test_ratios_are_the_medians_of_those_in_each_round_to_the_first_column(table):
+    samples = {
+        "floor": {"write": [1.0]},
+        OURS: {"consume": [1.0, 2.0, 4.0], "tx_ms": [0.0]},
+        OTHER: {"consume": [2.0, 2.0, 2.0], "tx_ms": [1.0]},
+        "other": {},
+    }
+    text = table.of_ratios(samples, [OURS, OTHER, "other"], 1000)
+    assert cells(text, "relative to compiled")[1:] == [OTHER, "other"]
+    assert cells(text, "consume")[1:] == ["1.00", "-"]
+    assert len(text.splitlines()) == 3, "a figure that is too small to be measured has no ratio"
+
+
 def test_every_line_of_a_table_is_as_wide_as_its_head(table):
     text = drawn(table, {OURS: {"consume": [0.3]}, OTHER: {}})
     assert len({len(line) for line in text.splitlines()}) == 1
@@ -123,33 +137,82 @@ def test_a_build_shows_what_it_was_configured_with(interpreter, variables, kinds
     assert interpreter.kinds(variables) == kinds
 
 
-def test_kfake_is_left_out_with_the_reason_where_go_is_missing(monkeypatch, tmp_path):
-    columns = importlib.import_module("parts.speed.columns")
+@pytest.fixture
+def columns():
+    return importlib.import_module("parts.speed.columns")
+
+
+def test_kfake_is_left_out_with_the_reason_where_go_is_missing(columns, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = columns.compare([], [], ["python-walk"], Path("kafka.sh"), tmp_path)
-    assert not [column.name for column in found.columns if not column.ours]
+    found = columns.compare([], [], Path("kafka.sh"), tmp_path)
+    assert found.columns == []
     assert "kfake is left out: Go is not installed" in found.notes
     assert "Apache Kafka is left out: no java and no mvn here" in found.notes
 
 
+def compare_forms(columns, tmp_path, *texts):
+    forms = [columns.parse_form(text) for text in texts]
+    return columns.compare(forms, ["kfake", "kafka"], Path("kafka.sh"), tmp_path)
+
+
 @pytest.mark.slow
-def test_another_state_is_named_by_its_commit_and_served_from_its_own_folder(tmp_path):
-    columns = importlib.import_module("parts.speed.columns")
-    here, there = columns.processes.ROOT, tmp_path / "there"
-    for name in ("ottla", "benchmarks"):
-        shutil.copytree(here / name, there / name, ignore=shutil.ignore_patterns("__pycache__"))
-    git = ("git", "-C", str(there), "-c", "user.name=n", "-c", "user.email=e")
-    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "there")):
-        subprocess.run([*git, *command], check=True)
-    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True).stdout
-    found = columns.compare([], [there], ["python-walk", "kfake", "kafka"], Path("kafka.sh"), tmp_path)
-    other = found.columns[-1]
-    assert (other.name, other.ours) == (f"Ottla at {commit.strip()}", True)
-    assert Path(other.start.keywords["program"][0]).is_relative_to(there)
+def test_a_form_runs_the_package_of_its_directory_and_is_named_by_its_label(columns, tmp_path):
+    shutil.copytree(FOLDER.parent / "ottla", tmp_path / "ottla", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    version = tmp_path / "ottla" / "__init__.py"
+    version.write_text(re.sub(r'__version__ = "[^"]+"', '__version__ = "9.8.7"', version.read_text()))
+    found = compare_forms(columns, tmp_path, f"now={FOLDER.parent}", f"compiled, PGO={tmp_path}:{sys.executable}")
+    assert [(column.name, column.ours) for column in found.columns] == [("now", True), ("compiled, PGO", True)]
+    here, there = found.notes
+    assert "9.8.7" not in here and ("; commit " in here) == (FOLDER.parent / ".git").exists()
+    assert "9.8.7" in there and "plain Python" in there and "commit" not in there
 
 
-def test_a_folder_that_is_no_ottla_checkout_is_refused_with_its_path(tmp_path):
-    columns = importlib.import_module("parts.speed.columns")
-    with pytest.raises(SystemExit, match=f"{re.escape(str(tmp_path))} is no checkout of Ottla that can be measured: "):
-        columns.compare([], [tmp_path], ["python-walk", "kfake", "kafka"], Path("kafka.sh"), tmp_path)
+def test_an_interpreter_without_the_dependencies_is_refused_with_the_remedy(columns, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(SystemExit, match=rf"(?s){python} cannot run the Ottla of bare: .*No module.*pip install"):
+        compare_forms(columns, tmp_path, f"bare={FOLDER.parent}:{python}")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("plain", "'plain' is not LABEL=DIR"),
+        ("=.", "'=.' is not LABEL=DIR"),
+        ("plain=", "'plain=' is not LABEL=DIR"),
+        ("kfake=.", "'kfake' cannot be a label"),
+        ("a|b=.", "'a|b' cannot be a label"),
+        ("plain=/nowhere", "/nowhere has no ottla"),
+        ("plain=.:/nowhere/python", "/nowhere/python is no program"),
+    ],
+)
+def test_a_form_that_cannot_be_measured_is_refused(columns, text, reason):
+    with pytest.raises(argparse.ArgumentTypeError, match=re.escape(reason)):
+        columns.parse_form(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--form", f"now={FOLDER.parent}"] * 2, "two forms have the same label"),
+        (["--write", "/nowhere/page.md"], "No such file or directory: '/nowhere/page.md'"),
+        (["--write", str(FOLDER / "README.md")], "the page has no lines <!-- speed table --> and"),
+    ],
+)
+def test_invalid_options_are_refused_before_anything_is_measured(options, reason, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("benchmark_speed", FOLDER / "speed.py")
+    speed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(speed)
+    monkeypatch.setattr(sys, "argv", ["speed.py", *options])
+    with pytest.raises(SystemExit) as ended:
+        speed.parse()
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_the_smallest_size_is_measured_even_if_fewer_are_wanted():
+    growth = importlib.import_module("parts.speed.growth")
+    assert growth.up_to(5, growth.PARTITIONS) == [10]
+    assert growth.up_to(100, growth.PARTITIONS) == [10, 100]
