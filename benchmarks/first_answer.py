@@ -1,6 +1,10 @@
-"""Time until the first answer of audits and a query, each in a new process, kernels compiled or not. free
+"""Time until the first answer of the broker, audits and a query, each in a new process, compiled or not. free
 
     python benchmarks/first_answer.py [--rounds 3] [--size-mib 1000] [--only WORDS] [--drop-caches] [--format json]
+    python benchmarks/first_answer.py --only "ottla serve" --rounds 9 --checkout ../before --python /opt/pgo/bin/python
+
+The broker is started with and without bytecode (`parts/starts.py`), also another state of it, and on other
+interpreters. The rest is about audits and the query.
 
 Wall seconds from the start of the process to its end, the median of the rounds. The small directory is the one of the
 tests that Apache Kafka 4.3.1 wrote; `make_log.py` makes the other. "Compiled" kernels are in numba's cache from an
@@ -23,10 +27,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from parts import starts
 from parts.cpu_time import cpu_of_ended_children
 from parts.figures import Figures, Row, machine, show
 from parts.log import make_log
 from parts.options import check_chosen, parse_count
+from parts.starts import Subject
 
 from lab.usage import command_line
 
@@ -35,6 +41,7 @@ REFERENCE = ROOT / "tests" / "data" / "kafka-4.3.1"
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 AUDIT_CODES = (0, 1)
 TIMEOUT_S = 600
+SERVE = "ottla serve"
 
 COUNT = """
 import sys
@@ -139,6 +146,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=parse_count, default=3)
     parser.add_argument("--size-mib", type=parse_count, default=1000, help="of the log that make_log.py makes")
     parser.add_argument("--only", default="", help="what has this in its name")
+    parser.add_argument(
+        "--checkout", action="append", default=[], type=Path, metavar="DIR", help="start another state of Ottla too"
+    )
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="PATH", help="start it on another interpreter too"
+    )
     parser.add_argument("--drop-caches", action="store_true")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args()
@@ -151,8 +164,10 @@ def main() -> None:
     stands_on = machine()
     figures: Figures = {}
     measured = []
+    subjects = _subjects(arguments) if arguments.only in SERVE else []
     with tempfile.TemporaryDirectory(prefix="ottla-first-answer-") as name:
         scratch = Path(name)
+        figures |= starts.measure(subjects, arguments.rounds, scratch)
         small, large = _unpack(scratch), scratch / "log"
         for key, label, goal, command, is_right in cases(small, large):
             told = label.replace("--size-mib", f"{arguments.size_mib} MiB")
@@ -166,8 +181,14 @@ def main() -> None:
             taken = measure(command, is_right, arguments.rounds, scratch, drop_caches=arguments.drop_caches)
             figures |= {f"{key}_{figure}": value for figure, value in _known(key, taken).items()}
             measured.append((key, told, goal))
-    check_chosen(measured, arguments.only)
-    show(rows(measured), figures, stands_on, arguments.format)
+    check_chosen([*subjects, *measured], arguments.only)
+    show([*starts.rows(subjects), *rows(measured)], figures, stands_on, arguments.format)
+
+
+def _subjects(arguments: argparse.Namespace) -> list[Subject]:
+    """Return the brokers to start: this one, other states, and this one on other interpreters."""
+    others = [Subject(str(each), sys.executable, each.resolve()) for each in arguments.checkout]
+    return [Subject("here", sys.executable, ROOT), *others, *(Subject(each, each, ROOT) for each in arguments.python)]
 
 
 def _need_java() -> None:

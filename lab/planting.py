@@ -12,6 +12,10 @@ from inspect import getattr_static
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from ottla.broker.late_modules import import_all
+
+import_all()  # a module that is imported later would keep the bug
+
 Original = Callable[..., Any]
 """The function that a bug replaces."""
 

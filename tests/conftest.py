@@ -16,7 +16,7 @@ from collections import Counter
 import hypothesis
 import pytest
 
-from ottla.protocol import varints
+from tests.engine import IS_COMPILED
 
 # Log directories for whoever reads files (the scan, the audit, the data source), browsers, tests in several processes.
 pytest_plugins = [
@@ -88,10 +88,6 @@ def maven_lacks():
     return java_lacks() or ("" if shutil.which("mvn") else "no mvn on the path")
 
 
-def plain_lacks():
-    return "" if str(varints.__file__).endswith(".py") else "the engine is compiled"
-
-
 def spark_lacks():
     return java_lacks() or ("" if importlib.util.find_spec("pyspark") else "pyspark is not installed")
 
@@ -101,8 +97,8 @@ LACKS = {
     "maven": maven_lacks,
     "spark": spark_lacks,
     "conformance": maven_lacks,
-    "plain": plain_lacks,
-    "compiled": lambda: "" if plain_lacks() else "the engine is plain Python here: make test-compiled",
+    "plain": lambda: "the engine is compiled" if IS_COMPILED else "",
+    "compiled": lambda: "" if IS_COMPILED else "the engine is plain Python here: make test-compiled",
 }
 
 

@@ -14,6 +14,7 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.late_modules import import_all
 from ottla.broker.ports.disk import Volume
 from ottla.broker.security.session import ANONYMOUS
 from ottla.broker.turns import Turns
@@ -23,6 +24,8 @@ from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 from ottla.testkit.in_memory.wire import message
+
+import_all()  # no weighed event pays for an import
 
 STILL = NetworkConditions(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
 METADATA_LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
@@ -223,7 +226,7 @@ class MemoryBroker:
 
     def serve_with(self, api_key, handler):
         """Let one API be served by another handler, on a connection of its own."""
-        table = {api_key: TABLE[api_key]._replace(handle=handler)}
+        table = {api_key: TABLE[api_key].with_handler(handler)}
         self.assembly.dispatchers = [Dispatcher(self.assembly.broker, table)]
         self.link = None
 

@@ -1,43 +1,32 @@
 """The object graph of one broker, over any clock, disk and turns. The daemon and the simulation both use it. shell"""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from logging import getLogger
 from secrets import token_bytes
+from typing import TYPE_CHECKING
 
 from ottla.broker.api.context import Broker
-from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import list_versions, served_table
 from ottla.broker.cluster.frozen_metadata import FrozenMetadata
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.cluster.leadership import Leadership, LeadershipProblem
-from ottla.broker.cluster.links import Links
-from ottla.broker.cluster.marker_channels import MarkerChannels
 from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots
-from ottla.broker.cluster.view import View
-from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.metrics import Metrics, TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
-from ottla.broker.ports.peers import MemoryPeers, Peers
-from ottla.broker.ports.web import Web
 from ottla.broker.ports.workers import Workers
-from ottla.broker.ports.zookeeper import ZooKeeper
-from ottla.broker.security.jwks import KeyFetchContext
-from ottla.broker.security.logins import Logins, logins_of
-from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.scram import ScramUsers
 from ottla.broker.security.session import DEFAULT_LISTENER
 from ottla.broker.storage import Storage
@@ -48,6 +37,15 @@ from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.producer_id_node import parse_address
 from ottla.protocol.requests.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.steps import to_the_end
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.links import Links
+    from ottla.broker.cluster.marker_channels import MarkerChannels
+    from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
+    from ottla.broker.log.cleaning.log_cleaner import LogCleaner
+    from ottla.broker.ports.peers import Peers
+    from ottla.broker.ports.zookeeper import ZooKeeper
+    from ottla.broker.security.logins import Logins
 
 log = getLogger(__name__)
 
@@ -73,8 +71,8 @@ class Assembly:
         storage: Storage | None = None,
         frozen: bool = False,
         broker_count: int = 1,
-        peers: Peers | None = None,
-        zookeeper: ZooKeeper | None = None,
+        peers: "Peers | None" = None,
+        zookeeper: "ZooKeeper | None" = None,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
@@ -102,6 +100,8 @@ class Assembly:
         self._in_force, logs, cluster = storage.in_force, storage.logs, storage.cluster
         self.config = config = storage.config
         if peers is None and len(cluster.own_ids) > 1:
+            from ottla.broker.ports.peers import MemoryPeers
+
             peers = MemoryPeers(lambda: clock.next_turn, self.accept_peer)
         self.broker, parts = _build_broker(storage, clock, turns, workers, memory_bytes, peers, zookeeper)
         self.broker.metrics.connections = self.connections
@@ -120,9 +120,7 @@ class Assembly:
             cluster.on_leader_changed.append(self._move_coordinator)
         self.dispatchers = [Dispatcher(each, served_table(config), first_use=True) for each in self.broker.brokers]
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
-        self._cleaner = LogCleaner(
-            logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
-        )
+        self._disk = disk
         self.snapshots = MetadataSnapshots(
             cluster.metadata_log, logs, clock, turns, config, self._retention.delete_old_segments
         )
@@ -132,17 +130,25 @@ class Assembly:
             turns.event(partial(each.groups.open, frozen=frozen))
             turns.event(partial(each.transactions.start, frozen=frozen))
 
-    def _follow_security(self, storage: Storage) -> dict[str, Logins]:
+    def _follow_security(self, storage: Storage) -> "dict[str, Logins]":
         """Load quotas, ACLs and users, follow their changes, and return the logins by listener name."""
         broker, cluster, clock = self.broker, storage.cluster, self._clock
         broker.quotas.load_quotas(cluster.image.client_quotas)
         cluster.controller.on_security_changed.append(broker.quotas.apply_changes)
         if storage.authorizer is not None:
+            from ottla.broker.api.denial_log import DenialLog
+
             broker.authorizer = storage.authorizer
             broker.on_denied = DenialLog(broker, storage.authorizer).log
             cluster.controller.on_security_changed.append(storage.authorizer.follow)
         scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
         cluster.controller.on_security_changed.append(scram_users.apply_changes)
+        if not any(map(storage.config.has_logins, storage.config.listeners)):
+            return {}
+        from ottla.broker.ports.web import Web
+        from ottla.broker.security.jwks import KeyFetchContext
+        from ottla.broker.security.logins import logins_of
+
         logins = logins_of(storage.config, scram_users, KeyFetchContext(clock, self._turns, Web(clock.from_thread)))
         broker.mechanisms = {**logins}
         return logins
@@ -182,7 +188,7 @@ class Assembly:
         first_ms = min(interval_ms, FIRST_RETENTION_MS)
         self._every("retention", interval_ms, self._delete_old_segments, first_ms=first_ms)
         if config.log_cleaner_enable:
-            self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
+            self._every("cleaner", config.log_cleaner_backoff_ms, self._clean)
 
     def thaw(self) -> bool:
         """End the frozen state. Return False if the broker is not frozen."""
@@ -254,6 +260,8 @@ class Assembly:
         connection.session.node_id = self.broker.brokers[broker].cluster.node_id
         mechanisms = self.broker.mechanisms.get(listener_name)
         if mechanisms is not None:
+            from ottla.broker.security.sasl import Authenticator
+
             authenticator = Authenticator(mechanisms, self._clock)
             connection.ask_for_login(authenticator, self.config, mechanisms.max_receive_bytes)
         return connection
@@ -288,7 +296,8 @@ class Assembly:
             self._turns.event(each.groups.stop)
         for connection in list(self.peer_connections):
             connection.close()
-        self._cleaner.stop()
+        if "_cleaner" in self.__dict__:
+            self._cleaner.stop()
         self.broker.logs.close()
 
     def _every(self, name: str, interval_ms: float, work: Callable[[], None], *, first_ms: float | None = None) -> None:
@@ -304,6 +313,16 @@ class Assembly:
     def _start_parts(self, name: str, work: Callable[[], Handler[None]]) -> None:
         """Begin work of many turns, unless the last run is still in progress."""
         self._under_way.setdefault(name, OneAtATime(self._turns, log_bug)).start(work)
+
+    @cached_property
+    def _cleaner(self) -> "LogCleaner":
+        from ottla.broker.log.cleaning.log_cleaner import LogCleaner
+
+        buffer_bytes = self.config.log_cleaner_dedupe_buffer_size
+        return LogCleaner(self.broker.logs, self._disk, self._clock, self._turns, buffer_bytes, self.broker.long_work)
+
+    def _clean(self) -> None:
+        self._cleaner.start()
 
     def _delete_old_segments(self) -> None:
         self._start_parts("retention", self._retention.run)
@@ -330,10 +349,11 @@ class Assembly:
             each.config = config
             each.groups.consumer_groups.configure(config)
         self.on_config_changed(config)
-        self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
+        if "_cleaner" in self.__dict__:
+            self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:
             self._timers["cleaner"].cancel()
-            self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
+            self._every("cleaner", config.log_cleaner_backoff_ms, self._clean)
         self._start_parts("reconfigure", self._reconfigure)
 
     async def _reconfigure(self) -> None:
@@ -365,12 +385,27 @@ class Assembly:
 
 
 def _count_ids_with(
-    zookeeper: ZooKeeper, config: Config, cluster: Cluster, turns: Turns, clock: Clock
-) -> ZooKeeperBlocks:
+    zookeeper: "ZooKeeper", config: Config, cluster: Cluster, turns: Turns, clock: Clock
+) -> "ZooKeeperBlocks":
     """Let the brokers of the cluster take blocks of producer ids from ZooKeeper."""
+    from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
+
     blocks = ZooKeeperBlocks(zookeeper, parse_address(config.zookeeper_connect), cluster.controller, turns, clock)
     cluster.take_producer_ids_from(blocks.take_block)
     return blocks
+
+
+def _divide(
+    cluster: Cluster, turns: Turns, clock: Clock, peers: "Peers"
+) -> "tuple[Links, list[Cluster], list[MarkerChannels | None]]":
+    """Return the links between several brokers, and for each its view of the cluster and its channel to the others."""
+    from ottla.broker.cluster.links import Links
+    from ottla.broker.cluster.marker_channels import MarkerChannels
+    from ottla.broker.cluster.view import View
+
+    links = Links(cluster.own_ids)
+    views: list[Cluster] = [View(cluster, node_id) for node_id in cluster.own_ids]
+    return links, views, [MarkerChannels(view.node_id, turns, clock, links, peers) for view in views]
 
 
 def _build_broker(
@@ -379,20 +414,19 @@ def _build_broker(
     turns: Turns,
     workers: Workers | None,
     memory_bytes: int,
-    peers: Peers | None,
-    zookeeper: ZooKeeper | None,
+    peers: "Peers | None",
+    zookeeper: "ZooKeeper | None",
 ) -> tuple[Broker, list[tuple[Cluster, TransactionCoordinator, GroupCoordinator]]]:
     """Return the broker, and for each broker of the process its view of the cluster and its coordinators."""
     config, logs, cluster = storage.config, storage.logs, storage.cluster
     id_blocks = None if zookeeper is None else _count_ids_with(zookeeper, config, cluster, turns, clock)
     metrics = Metrics(TransactionMetrics(), logs.flusher.metrics)
-    links = Links(cluster.own_ids) if len(cluster.own_ids) > 1 else None
     markers_delay_ms = 0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS
-    # One broker has the cluster itself, each of several a view of it.
-    views = [cluster] if links is None else [View(cluster, node_id) for node_id in cluster.own_ids]
+    links: Links | None = None
+    views: list[Cluster] = [cluster]
     channels: list[MarkerChannels | None] = [None]
-    if links is not None and peers is not None:
-        channels = [MarkerChannels(view.node_id, turns, clock, links, peers) for view in views]
+    if len(cluster.own_ids) > 1 and peers is not None:
+        links, views, channels = _divide(cluster, turns, clock, peers)
     sinks = [MarkerWriter(cluster, logs.flusher, each) for each in channels]
     parts = [
         (

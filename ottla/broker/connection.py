@@ -18,7 +18,7 @@ hangs up has given up its requests.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config import Config
 from ottla.broker.connection_memory import ConnectionMemory
@@ -45,11 +45,13 @@ from ottla.broker.ports.hangups import has_hung_up
 from ottla.broker.ports.listener import LOST
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.request_observer import Refuse, Send
-from ottla.broker.security.sasl import LOGIN_MS, Authenticator
-from ottla.broker.security.session import DEFAULT_LISTENER, Session
+from ottla.broker.security.session import DEFAULT_LISTENER, LOGIN_MS, Session
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests.frames import ReceiveBuffer, SharedMemory
+
+if TYPE_CHECKING:
+    from ottla.broker.security.sasl import Authenticator
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.pause_reason: PauseReason | None = None
         """Why the socket is not read, or None."""
 
-    def ask_for_login(self, authenticator: Authenticator, config: Config, most_bytes: int) -> None:
+    def ask_for_login(self, authenticator: "Authenticator", config: Config, most_bytes: int) -> None:
         """Until the login is complete, serve only it, within `LOGIN_MS`, in requests of at most `most_bytes`."""
 
         def logged_in() -> None:

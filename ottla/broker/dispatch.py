@@ -7,28 +7,28 @@ in Kafka. Only ApiVersions gets a typed reply to a version that is not served (K
 import logging
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_refusal
-from ottla.broker.api.sasl_authenticate import handle_token
 from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
 from ottla.broker.non_kafka import describe_non_kafka
 from ottla.broker.ports.clock import Clock
 from ottla.broker.quotas.quotas import Measured, RequestQuota
 from ottla.broker.request_observer import Refuse, Send
-from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Activity, Gate, Handler
 from ottla.protocol.api_keys import ApiKey, api_title
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ErrorCode, ProtocolError, Unwritable
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.requests.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
 from ottla.protocol.requests.throttle_times import with_throttle_time
-from ottla.protocol.requests.writer import Unwritable
+
+if TYPE_CHECKING:
+    from ottla.broker.security.sasl import Authenticator
 
 log = logging.getLogger(__name__)
 
@@ -167,12 +167,14 @@ class Dispatcher:
         self,
         frame: memoryview,
         session: Session,
-        authenticator: Authenticator,
+        authenticator: "Authenticator",
         send: Send,
         refuse: Refuse,
         reservation: Reservation | None,
     ) -> "Activity[Reply] | None":
         """Serve a frame that is no request: a token of a login that was begun with SaslHandshake 0."""
+        from ottla.broker.api.sasl_authenticate import handle_token
+
         token = bytes(frame)
         if reservation is not None:
             reservation.release()

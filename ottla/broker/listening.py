@@ -6,7 +6,7 @@ All listeners share one count of connections (`docs/decisions/connection-limits.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.admission import Admission, Limits
 from ottla.broker.api.context import Broker
@@ -20,11 +20,13 @@ from ottla.broker.ports.descriptors import connection_share, descriptor_limit, s
 from ottla.broker.ports.listener import BoundAddress
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
-from ottla.broker.ports.peers import LoopPeers
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
-from ottla.broker.security.listeners import ListenerTls
 from ottla.broker.turns import Turns
 from ottla.protocol.primitives import NodeEndpoint
+
+if TYPE_CHECKING:
+    from ottla.broker.ports.peers import LoopPeers
+    from ottla.broker.security.listeners import ListenerTls
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,9 @@ async def _bind(network: LoopNetwork, listener: Listener) -> Sockets:
 class Listeners:
     """The sockets of all listeners, and the connections that they accept."""
 
-    def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork, peers: LoopPeers | None = None) -> None:
+    def __init__(
+        self, assembly: Assembly, turns: Turns, network: LoopNetwork, peers: "LoopPeers | None" = None
+    ) -> None:
         """Read the limits and the keystores. Raises OSError if a limit names an unknown host, or if a listener's
         keystore cannot be used. Several brokers have `peers`."""
         self._assembly = assembly
@@ -65,7 +69,7 @@ class Listeners:
         self._admission = Admission(_limits(assembly.config, self._overrides))
         self._listeners: list[_BoundListener] = []
         self._tls = {
-            listener.name: ListenerTls(assembly.config, listener, turns, self._clock, assembly.broker.non_kafka)
+            listener.name: self._tls_of(listener)
             for listener in assembly.config.listeners
             if assembly.config.is_encrypted(listener)
         }
@@ -73,6 +77,11 @@ class Listeners:
         assembly.on_config_changed = self._change
         for broker in (assembly.broker, *assembly.broker.brokers):
             broker.tls_problem = self._tls_problem
+
+    def _tls_of(self, listener: Listener) -> "ListenerTls":
+        from ottla.broker.security.listeners import ListenerTls
+
+        return ListenerTls(self._config, listener, self._turns, self._clock, self._assembly.broker.non_kafka)
 
     async def open(self) -> list[Listener]:
         """Listen, and return the advertised addresses in order. OSError: no listener has accepted a connection."""

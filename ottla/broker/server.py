@@ -10,16 +10,16 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import uvloop
 
 from ottla.broker.api.context import Broker
-from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
 from ottla.broker.health import Health
+from ottla.broker.late_modules import import_rest
 from ottla.broker.listening import Listeners, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
@@ -28,14 +28,14 @@ from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import has_terminal, machine_bytes, return_freed_memory
 from ottla.broker.ports.network import LoopNetwork
-from ottla.broker.ports.peers import LoopPeers
 from ottla.broker.ports.workers import ThreadWorkers
-from ottla.broker.ports.zookeeper import KazooZooKeeper
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
-from ottla.protocol.producer_id_node import parse_address
-from ottla.protocol.requests import codec
 from ottla.protocol.walked import describe_build
+
+if TYPE_CHECKING:
+    from ottla.broker.ports.peers import LoopPeers
+    from ottla.broker.ports.zookeeper import KazooZooKeeper
 
 log = logging.getLogger(__name__)
 
@@ -147,10 +147,8 @@ class Server:
             if self._admin is not None:
                 self._admin.close()
             raise
-        peers = LoopPeers(loop) if self._broker_count > 1 else None
-        zookeeper = None
-        if self.config.producer_id_manager == "zookeeper":
-            zookeeper = KazooZooKeeper(parse_address(self.config.zookeeper_connect).hosts, clock.from_thread)
+        peers = _peers(loop) if self._broker_count > 1 else None
+        zookeeper = _zookeeper(self.config, clock) if self.config.producer_id_manager == "zookeeper" else None
         self._assembly = Assembly(
             self.config,
             clock,
@@ -167,7 +165,6 @@ class Server:
         if isinstance(turns.meter, TurnTimer):
             self.broker.metrics.measure(real_clock.monotonic_ms, turns.meter.time)
         self._parts.on_assembly(self._assembly)
-        _load_codecs()
         try:
             if self._admin is not None:
                 self._admin.serve(self.broker, started_ms)
@@ -180,8 +177,17 @@ class Server:
         directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
         log.info("Serving %s on %s (%s)", directory, listeners, describe_build())
         self._assembly.start_housekeeping()
-        self._collector.start()
+        self._finish_start(turns)
         return addresses
+
+    def _finish_start(self, turns: Turns) -> None:
+        """Begin to do what no client waits for: import the rest, then collect the garbage of the start."""
+
+        def log_and_collect(error: Exception) -> None:
+            log_bug(error)
+            self._collector.start()
+
+        turns.start(import_rest(turns), lambda _: self._collector.start(), log_and_collect)
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""
@@ -371,16 +377,22 @@ def _remove_ready_file(ready_file: str | None) -> None:
             Path(ready_file).unlink()
 
 
+def _peers(loop: asyncio.AbstractEventLoop) -> "LoopPeers":
+    from ottla.broker.ports.peers import LoopPeers
+
+    return LoopPeers(loop)
+
+
+def _zookeeper(config: Config, clock: Clock) -> "KazooZooKeeper":
+    from ottla.broker.ports.zookeeper import KazooZooKeeper
+    from ottla.protocol.producer_id_node import parse_address
+
+    return KazooZooKeeper(parse_address(config.zookeeper_connect).hosts, clock.from_thread)
+
+
 def _raise_file_limit() -> None:
     """Raise the limit of descriptors to the maximum of the system, because a broker holds a few for each partition."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _load_codecs() -> None:
-    """Import kafka-python's messages now (0.15 s), so that the first client and all others do not wait for it."""
-    for key in TABLE:
-        codec.request_class(key)
-        codec.response_class(key)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from logging import getLogger
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
@@ -17,10 +18,12 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
-from ottla.broker.security.acl import AclAuthorizer
 from ottla.broker.security.scram import BY_NAME, user_record
 from ottla.broker.turns import Turns
 from ottla.protocol.steps import Steps
+
+if TYPE_CHECKING:
+    from ottla.broker.security.acl import AclAuthorizer
 
 log = getLogger(__name__)
 
@@ -81,6 +84,8 @@ class Storage:
         try:
             yield from cluster.open_steps()
             if config.authorizer_class_name:
+                from ottla.broker.security.acl import AclAuthorizer
+
                 super_users = parse_super_users(config.super_users)
                 self.authorizer = AclAuthorizer(super_users, config.allow_everyone_if_no_acl_found)
                 yield from self.authorizer.load_acls(cluster.image.acls.values())

@@ -1,7 +1,6 @@
 """The `ottla` command. Its subcommands are imported when they are called, so that help is instant. shell"""
 
 import os
-import platform
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -145,6 +144,8 @@ class LateCommands(click.Group):
 
 def _print_version(context: click.Context, _parameter: click.Parameter, is_given: bool) -> None:
     if is_given and not context.resilient_parsing:
+        import platform
+
         from ottla.protocol.walked import describe_build
 
         build = f"{platform.python_implementation()} {platform.python_version()}, {describe_build()}"

@@ -20,7 +20,6 @@ from typing import Any, Final, NoReturn, Protocol
 
 import click
 
-from ottla.audit.report.columns import lay_out
 from ottla.colours import OF_VERDICT, Style, is_coloured
 from ottla.printable import printable
 from ottla.protocol.times import difference, utc
@@ -80,6 +79,8 @@ class TextOutput:
         heads = [_head(columns[index]) for index in kept]
         cells = [[_cell(row[index], columns[index]) for index in kept] for row in rows]
         numeric = [all(_is_number(row[index]) for row in rows) for index in kept]
+        from ottla.audit.report.columns import lay_out
+
         layout = lay_out(heads, cells, numeric, max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) - 2)
         click.echo(f"{name}:")
         for line in (*layout.lines(heads, "_"), *layout.lines(["-" * width for width in layout.widths], " ")):

@@ -1,5 +1,6 @@
 """`ottla serve`: run the broker. shell"""
 
+import gc
 import logging
 import os
 import signal
@@ -203,7 +204,8 @@ def serve(
 
     if until_input_ends:
         _stop_at_end_of_input()
-    from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
+    gc.disable()  # a start makes no garbage worth a visit of all its objects; `Collector.start` enables it afterwards
+    from ottla.broker.server import run  # the broker takes most of the time to start
 
     sys.exit(
         run(

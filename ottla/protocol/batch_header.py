@@ -14,8 +14,7 @@ from struct import error as StructError
 from typing import NamedTuple
 from zlib import crc32
 
-from crc32c import crc32c
-
+from ottla.checksum import crc32c
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import (
     NO_PARTITION_LEADER_EPOCH,

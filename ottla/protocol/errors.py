@@ -160,5 +160,9 @@ _RETRIABLE = frozenset(
 )
 
 
+class Unwritable(Exception):
+    """A value does not fit the version's schema, or a response does not fit its frame."""
+
+
 class ProtocolError(ValueError):
     """Bytes break the protocol or a file format. The message names the fault and its place; users see no traceback."""

@@ -8,8 +8,7 @@ from itertools import starmap
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from ottla.checksum import crc32c
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.varints import Buffer
 

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
+from ottla.checksum import crc32c
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     HEADER_SIZE,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
+from ottla.checksum import crc32c
 from ottla.protocol.indexes import TXN_VERSION
 from ottla.protocol.snapshot import VERSION as SNAPSHOT_VERSION
 from ottla.scan import storage

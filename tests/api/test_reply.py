@@ -8,9 +8,9 @@ from ottla.broker.memory import FREE_BYTES, Memory, TooLarge
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, Unwritable
 from ottla.protocol.requests import codec
-from ottla.protocol.requests.writer import Rows, Unwritable
+from ottla.protocol.requests.writer import Rows
 from tests.broker_stub import broker_of
 from tests.replies import message_of
 

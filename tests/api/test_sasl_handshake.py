@@ -5,8 +5,7 @@ import struct
 import pytest
 
 from ottla.broker.connection import LINGER_MS
-from ottla.broker.security.sasl import LOGIN_MS
-from ottla.broker.security.session import ANONYMOUS
+from ottla.broker.security.session import ANONYMOUS, LOGIN_MS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+import pytest
+
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests.produced import check_produced_batch
@@ -242,6 +244,7 @@ MEANWHILE = [
 ]
 
 
+@pytest.mark.plain
 @rows(MEANWHILE)
 def test_a_batch_is_refused_if_its_transaction_ended_during_the_wait(case, parts, monkeypatch):
     """The transaction ends while a request waits until its added partition is durable."""

@@ -61,7 +61,7 @@ def test_markers_are_sent_again_when_the_connection_to_their_leader_breaks(row):
         reply = await api.handle(broker, request) if is_written else None
         return Close("it breaks") if breaks and breaks.pop() else reply
 
-    table = {**TABLE, api.key: api._replace(handle=write_and_break)}
+    table = {**TABLE, api.key: api.with_handler(write_and_break)}
     cluster.assembly.dispatchers[1] = Dispatcher(cluster.assembly.broker.brokers[1], table)
     cluster.ask_broker(1)
     assert producer.end() is E.NONE and breaks == []

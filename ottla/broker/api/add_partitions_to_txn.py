@@ -11,16 +11,15 @@ verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks)
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
+from ottla.broker.api import refusals
 from ottla.broker.api.authorization import CLUSTER_ACTION, WRITE_ID, WRITE_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request, count_rows
-from ottla.broker.api.refusals import report_rows
+from ottla.broker.api.context import Broker, Reply, Request, count_rows
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply, encode_tables
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 
@@ -137,12 +136,7 @@ async def _write_rows(
     return rows
 
 
-def _report_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
+def report_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> None:
     """Report the rows of a client's request. A broker's request names no producer of its own: its rows are counted."""
-    report = report_rows if request.api_version < FIRST_VERSION_OF_BROKERS else count_rows
+    report = refusals.report_rows if request.api_version < FIRST_VERSION_OF_BROKERS else count_rows
     report(broker, request, errors)
-
-
-API: Final = Api(
-    ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle, (WRITE_ID, WRITE_TOPIC, CLUSTER_ACTION), report_rows=_report_rows
-)

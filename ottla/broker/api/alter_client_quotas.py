@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER_CONFIGS, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.quotas.alteration import decide, named_twice
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import QuotaEntity, SecurityRecord
 
@@ -75,6 +74,3 @@ async def _alter(
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {entity: outcome if outcome.error else failed for entity, outcome in outcomes.items()}
     return outcomes
-
-
-API: Final = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, handle, (ALTER_CLUSTER_CONFIGS,))

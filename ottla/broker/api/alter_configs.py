@@ -3,14 +3,13 @@
 Version notes: 2 is flexible. IncrementalAlterConfigs replaces this API (KIP-339), but older clients still send it.
 """
 
-from typing import Any, Final
+from typing import Any
 
-from ottla.broker.api.altering import NEEDS, Resource, answer
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.altering import Resource, answer
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.config.altered import replace
 from ottla.broker.costs import READ_CONFIG_US
 from ottla.broker.turns import Turns
-from ottla.protocol.api_keys import ApiKey
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -37,6 +36,3 @@ async def _resource(turns: Turns, resource: Any) -> Resource:
         "",
         lambda family, own: replace(family, own, given),
     )
-
-
-API: Final = Api(ApiKey.ALTER_CONFIGS, 0, 2, handle, NEEDS)

@@ -9,16 +9,13 @@ the reply.
 Source: `ReplicationControlManager.alterPartitionReassignments` of Kafka 4.3.1.
 """
 
-from typing import Final
-
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.create_topics import replicas_problem
 from ottla.broker.api.partition_rows import MOST_CHANGED, TOO_MANY, merge_partitions, tabulate
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.leadership import Leadership
 from ottla.broker.costs import LOOKUP_US, ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import TopicPartition
 
@@ -84,6 +81,3 @@ def _absence(broker: Broker, topic: str, index: int) -> ApiError:
     known = topic in broker.cluster.topics
     absent = f"partition {topic}:{index}" if known else f"a topic named {topic}"
     return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find {absent}.")
-
-
-API: Final = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, handle, (ALTER_CLUSTER,))

@@ -10,10 +10,9 @@ Source: `ReplicaManager.alterReplicaLogDirs` of Kafka 4.3.1.
 from typing import Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import with_tables
 from ottla.broker.costs import LOOKUP_US, ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 MOST_CHARS: Final = 255 - len(f".{'0' * 32}-future")
@@ -54,6 +53,3 @@ def _error(broker: Broker, topic: str, index: int, *, is_here: bool) -> ErrorCod
     if not broker.cluster.has_partition(topic, index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE if broker.cluster.has_replica(topic, index) else ErrorCode.REPLICA_NOT_AVAILABLE
-
-
-API: Final = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, handle, (ALTER_CLUSTER,))

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
@@ -27,7 +27,6 @@ from ottla.broker.security.scram import (
     credential,
     name_can_log_in,
 )
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import (
     RemoveUserScramCredentialRecord,
@@ -119,6 +118,3 @@ def _upsertion(row: Any) -> UserScramCredentialRecord | ApiError:
 
 def _unacceptable(why: str) -> ApiError:
     return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, why)
-
-
-API: Final = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, handle, (ALTER_CLUSTER,))

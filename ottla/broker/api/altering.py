@@ -5,9 +5,9 @@ Topics, this broker, the brokers of the cluster ("") and groups have configs tha
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from ottla.broker.api.authorization import config_needs, refuse_configs
+from ottla.broker.api.authorization import ALTER_CONFIGS, refuse_configs
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
@@ -16,7 +16,6 @@ from ottla.broker.config.dynamic import CLUSTER_RESOURCE, cluster_problem, has_e
 from ottla.broker.config.listener_options import of_listener
 from ottla.broker.costs import CHANGE_US, DECIDE_CONFIG_US, READ_KEYSTORES_US
 from ottla.broker.turns import Handler, Turns
-from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.metadata_records import (
     BROKER_LOGGER_RESOURCE,
@@ -28,8 +27,6 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.topic_names import detect_invalid_topic
 
-_NEEDS: Final = config_needs(AclOperation.ALTER_CONFIGS)
-NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 _OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
@@ -109,7 +106,7 @@ def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
         return ApiError(invalid, resource.problem)
     if resource.kind == BROKER_RESOURCE:
         return _refuse_broker(broker, resource)
-    if resource.kind not in _NEEDS:
+    if resource.kind not in ALTER_CONFIGS:
         return ApiError(invalid, f"Unknown resource type {resource.kind}")
     return None
 
@@ -140,7 +137,7 @@ def _refuse_broker(broker: Broker, resource: Resource) -> ApiError | None:
 def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiError, list[ConfigRecord]]:
     refused = (
         _refuse(broker, resource)
-        or refuse_configs(broker, request, _NEEDS, resource.kind, resource.name)
+        or refuse_configs(broker, request, ALTER_CONFIGS, resource.kind, resource.name)
         or _refuse_kind(resource)
     )
     if refused is not None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.broker.api.context import Api, Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.cluster.features import SUPPORTED_FEATURES
 from ottla.protocol.api_keys import ApiKey
@@ -55,6 +55,3 @@ def _means_another(broker: Broker, request: Request) -> bool:
     """Return whether the client names another cluster or node."""
     named = request.body.cluster_id, request.body.node_id
     return named not in ((None, NO_NODE), (broker.logs.properties.cluster_id, broker.cluster.node_id))
-
-
-API: Final = Api(ApiKey.API_VERSIONS, 0, 5, handle, ())

@@ -49,6 +49,11 @@ def need_of(operation: AclOperation, resource_type: ResourceType, *, is_quiet: b
     return Need(operation, resource_type, _ERRORS[resource_type], is_quiet)
 
 
+def config_needs(operation: AclOperation) -> dict[int, Need]:
+    """Return the right that this operation needs, by resource type."""
+    return {kind: need_of(operation, resource_type) for kind, resource_type in _GUARDS.items()}
+
+
 READ_TOPIC: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
 WRITE_TOPIC: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
 CREATE_TOPIC: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
@@ -70,8 +75,16 @@ DESCRIBE_CLUSTER_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, Resourc
 SEE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
 SEE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, is_quiet=True)
 SEE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP, is_quiet=True)
+SEE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER, is_quiet=True)
+SEE_TOPIC_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, is_quiet=True)
 CREATE_ANY_TOPIC: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
 DELETE_ANY_TOPIC: Final = need_of(AclOperation.DELETE, ResourceType.CLUSTER, is_quiet=True)
+IDEMPOTENT_WRITE: Final = need_of(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_quiet=True)
+WRITE_ANY_TOPIC: Final = Need(AclOperation.WRITE, ResourceType.TOPIC, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+ACT_AS_BROKER: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_quiet=True)
+ALTER_OR_ACT: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER, is_quiet=True)
+ALTER_CONFIGS: Final = config_needs(AclOperation.ALTER_CONFIGS)
+DESCRIBE_CONFIGS: Final = config_needs(AclOperation.DESCRIBE_CONFIGS)
 
 
 async def find_denials(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
@@ -87,11 +100,6 @@ async def find_denials(broker: Broker, request: Request, need: Need, names: Iter
         if turns.must_yield:
             await turns.pause()
     return {name for name, may in found.items() if not may}
-
-
-def config_needs(operation: AclOperation) -> dict[int, Need]:
-    """Return the right that this operation needs, by resource type."""
-    return {kind: need_of(operation, resource_type) for kind, resource_type in _GUARDS.items()}
 
 
 def refuse_configs(

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.members import ConsumerGroupMember
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import Assignment, OwnedPartitions
 
@@ -122,6 +121,3 @@ def _list_partitions(broker: Broker, assignment: Mapping[bytes, tuple[int, ...]]
     return [
         (topic_id, topics[topic_id].name, [*indexes]) for topic_id, indexes in assignment.items() if topic_id in topics
     ]
-
-
-API: Final = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, handle, (DESCRIBE_GROUP, DESCRIBE_TOPIC))

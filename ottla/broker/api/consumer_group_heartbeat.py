@@ -14,11 +14,10 @@ from uuid import UUID, uuid4
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DESCRIBE_TOPIC, READ_GROUP, SEE_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.group.consumer.decisions import Heartbeat, HeartbeatReply, Refusal, is_blank
 from ottla.broker.group.consumer.members import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.consumer_group_records import Assignment, OwnedPartitions
 
@@ -147,6 +146,3 @@ def _refuse(request: Request, refusal: Refusal) -> Reply:
         heartbeat_interval_ms=0,
         assignment=None,
     )
-
-
-API: Final = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, handle, (READ_GROUP, DESCRIBE_TOPIC))

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from secrets import randbits
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
-from ottla.broker.cluster.links import Links
 from ottla.broker.costs import AUTHORIZE_US
-from ottla.broker.events import Events
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log_limiter import LogLimiter
@@ -20,9 +21,7 @@ from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.broker.quotas.quotas import QuotaManagers, RequestQuota, windows_of
 from ottla.broker.request_observer import RequestObserver
-from ottla.broker.security.acl import AclAuthorizer
 from ottla.broker.security.authorizer import Need
-from ottla.broker.security.logins import Logins
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
 from ottla.protocol.acls import CLUSTER_NAME
@@ -33,15 +32,19 @@ from ottla.protocol.values import TransactionMarker
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.frozen_metadata import FrozenMetadata
+    from ottla.broker.cluster.links import Links
     from ottla.broker.cluster.metadata import Cluster
     from ottla.broker.cluster.zookeeper_blocks import ZooKeeperBlocks
     from ottla.broker.config import Config
+    from ottla.broker.events import Events
     from ottla.broker.group.coordinator import GroupCoordinator
     from ottla.broker.group.shard import GroupMetadata
     from ottla.broker.log.log_manager import LogManager
     from ottla.broker.log.partition import Partition
     from ottla.broker.outbox import Part
     from ottla.broker.ports.clock import Clock
+    from ottla.broker.security.acl import AclAuthorizer
+    from ottla.broker.security.logins import Logins
     from ottla.broker.turns import Turns
     from ottla.broker.txn.coordinator import TransactionCoordinator
     from ottla.broker.txn.shard import Shard
@@ -81,17 +84,17 @@ class Broker:
     metrics: Metrics = field(default_factory=Metrics)
     observer: RequestObserver = field(init=False, default_factory=RequestObserver)
     non_kafka: LogLimiter = field(init=False, default_factory=lambda: LogLimiter())
-    events: Events | None = field(init=False, default=None)
+    events: "Events | None" = field(init=False, default=None)
     """The event history, or None without an admin port."""
     served_apis: Sequence[tuple[int, int, int]] = field(init=False, default=())
     """(API key, lowest, highest version) of every API, as ApiVersions lists them."""
     tls_problem: "Callable[[Config], str]" = field(init=False, default=_no_problem)
     """Returns why the keystores of the listeners cannot be used with a configuration, or an empty string."""
-    authorizer: AclAuthorizer | None = field(init=False, default=None)
+    authorizer: "AclAuthorizer | None" = field(init=False, default=None)
     """None: every client may do everything."""
     on_denied: "Callable[[Request, Need, str], None]" = field(init=False, default=_ignore_denial)
     """Called for each request that is not authorized, with the missing right and the resource."""
-    mechanisms: Mapping[str, Logins] = field(init=False, default_factory=dict)
+    mechanisms: "Mapping[str, Logins]" = field(init=False, default_factory=dict)
     """The SASL mechanisms of each listener with SASL, by the listener's name."""
     quotas: QuotaManagers = field(init=False)
     thaw: "Callable[[], bool]" = field(init=False, default=lambda: False)
@@ -101,7 +104,7 @@ class Broker:
     id_blocks: "ZooKeeperBlocks | None" = field(init=False, default=None)
     """The blocks of producer ids that ZooKeeper counts, with `producer.id.manager=zookeeper`."""
     fetch_sessions: FetchSessions = field(init=False)
-    links: Links | None = field(init=False, default=None)
+    links: "Links | None" = field(init=False, default=None)
     """The links between the brokers of the process if it has several: leaders and coordinators move between them."""
     _several: "Sequence[Broker]" = field(init=False, default=())
     """The brokers of this process if they are several. One broker does not refer to itself: it would be garbage."""
@@ -219,8 +222,10 @@ class Broker:
             self.on_denied(request, need, name)
         return False
 
-    def watch(self) -> Events:
+    def watch(self) -> "Events":
         """Keep the event history from now on."""
+        from ottla.broker.events import Events  # only an admin port watches
+
         events = Events(self.clock.now_ms, self.count_open)
         for each in (self, *self.brokers):
             each.events = each.transactions.states.events = events
@@ -327,22 +332,46 @@ def count_rows(broker: Broker, request: Request, errors: Mapping[int, int]) -> N
 
 
 Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
+ReportRows = Callable[[Broker, Request, Any], None]
 
 
-class Api(NamedTuple):
-    """A served API: its versions, its handler, and the rights that it checks. Each handler declares its own."""
+@dataclass(frozen=True)
+class Api:
+    """A served API: its versions, and the rights that its handler checks. The handler is imported on its first use."""
 
     key: ApiKey
     min_version: int
     max_version: int
-    handle: Handle
-    needs: Sequence[Need]
+    needs: Sequence[Need] = ()
     advertised_from: int | None = None
     """The lowest version that ApiVersions lists, if it is not `min_version`."""
     unstable_version: int | None = None
     """The version above `max_version` that is served with `unstable.api.versions.enable` only."""
-    report_rows: Callable[[Broker, Request, Any], None] = count_rows
-    """Reports the `row_errors` of a reply in the metrics, the event history and the log."""
+
+    @cached_property
+    def handle(self) -> Handle:
+        """Serves a request."""
+        handle: Handle = self._module().handle
+        return handle
+
+    @cached_property
+    def report_rows(self) -> ReportRows:
+        """Reports the `row_errors` of a reply in the metrics, the event history and the log."""
+        report: ReportRows = getattr(self._module(), "report_rows", count_rows)
+        return report
+
+    def with_handler(self, handle: Handle) -> "Api":
+        """Return this API with another handler, of a test or of the test kit."""
+        changed = replace(self)
+        changed.__dict__["handle"] = handle
+        return changed
+
+    def import_handler(self) -> None:
+        """Import the handler, unless it is imported already."""
+        self._module()
+
+    def _module(self) -> ModuleType:
+        return import_module(f"{__package__}.{self.key.name.lower()}")
 
     @property
     def title(self) -> str:

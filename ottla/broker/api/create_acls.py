@@ -6,16 +6,15 @@ entry needs a host.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from ottla.broker.api.acls import MOST_CHANGED, entry_problem, refusal
 from ottla.broker.api.authorization import ALTER_CLUSTER
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import with_rows
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
 from ottla.broker.security.acl import AclAuthorizer
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
@@ -71,6 +70,3 @@ def _entry(row: Any, new_id: bytes) -> AccessControlEntryRecord:
         row.operation,
         row.permission_type,
     )
-
-
-API: Final = Api(ApiKey.CREATE_ACLS, 1, 3, handle, (ALTER_CLUSTER,))

@@ -6,10 +6,10 @@ determines the partition of each id or group.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.create_topics import assignment_problem
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
@@ -17,7 +17,6 @@ from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 
 FIRST_STRICT_VERSION = 3
@@ -110,6 +109,3 @@ def _assignment_problem(cluster: Cluster, topic: TopicImage, added: int, assignm
         found = f"only {len(assignments)} assignment(s) were specified."
         return f"Attempted to add {added} additional partition(s), but {found}"
     return assignment_problem(cluster, topic.replication_factor, assignments, topic.partition_count)
-
-
-API: Final = Api(ApiKey.CREATE_PARTITIONS, 0, 3, handle, (ALTER_TOPIC,))

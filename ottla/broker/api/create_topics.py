@@ -11,8 +11,8 @@ import logging
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import CREATE_ANY_TOPIC, CREATE_TOPIC, find_denials, need_of
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.authorization import CREATE_ANY_TOPIC, CREATE_TOPIC, SEE_TOPIC_CONFIGS, find_denials
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
@@ -21,8 +21,6 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
-from ottla.protocol.acls import AclOperation, ResourceType
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
@@ -33,7 +31,6 @@ MAX_PARTITIONS = 10_000
 
 FIRST_STRICT_VERSION = 6
 
-_DESCRIBE_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, is_quiet=True)
 _REFUSED = ApiError(CREATE_TOPIC.error, "Authorization failed.")
 _EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
@@ -247,9 +244,9 @@ async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: A
     if isinstance(outcome, ApiError):
         await topics.add(topic.name, ZERO_UUID, outcome.error, outcome.message, configs=None)
         return
-    if request.api_version >= 5 and not broker.may(request, _DESCRIBE_CONFIGS, topic.name):
+    if request.api_version >= 5 and not broker.may(request, SEE_TOPIC_CONFIGS, topic.name):
         created = topic.name, outcome or ZERO_UUID, ErrorCode.NONE, None
-        await topics.add(*created, configs=(), topic_config_error_code=_DESCRIBE_CONFIGS.error)
+        await topics.add(*created, configs=(), topic_config_error_code=SEE_TOPIC_CONFIGS.error)
         return
     entries = sorted(describe_topic(broker.config, _own(topic))) if request.api_version >= 5 else ()
     broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
@@ -262,6 +259,3 @@ async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: A
         replication_factor=_factor(broker, topic),
         configs=[(entry.name, entry.value, entry.read_only, entry.source, False) for entry in entries],
     )
-
-
-API: Final = Api(ApiKey.CREATE_TOPICS, 2, 7, handle, (CREATE_ANY_TOPIC, CREATE_TOPIC, _DESCRIBE_CONFIGS))

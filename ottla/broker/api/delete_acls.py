@@ -6,15 +6,14 @@ No more than 10,000 entries are listed: filters that match more have INVALID_REQ
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from ottla.broker.api.acls import MOST_CHANGED, filter_of, refusal
 from ottla.broker.api.authorization import ALTER_CLUSTER
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ACL_MATCH_US, ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
@@ -76,6 +75,3 @@ async def _find_matches(broker: Broker, row: Any, most: int) -> _Found:
                 message = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
                 return ApiError(ErrorCode.INVALID_REQUEST, message), ()
     return ApiError(), entries
-
-
-API: Final = Api(ApiKey.DELETE_ACLS, 1, 3, handle, (ALTER_CLUSTER,))

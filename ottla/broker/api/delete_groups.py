@@ -5,13 +5,10 @@ null. A group that is named twice is deleted once and answered once. Pending off
 deleted as well: its commit does not restore them.
 """
 
-from typing import Final
-
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DELETE_GROUP
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 
@@ -29,6 +26,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     error = await broker.groups.deletion.delete_group(group_id)
     return error or await durability.wait_group_durable(broker, group_id)
-
-
-API: Final = Api(ApiKey.DELETE_GROUPS, 0, 3, handle, (DELETE_GROUP,))

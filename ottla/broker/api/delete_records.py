@@ -5,13 +5,10 @@ Version notes: 2 is flexible. Offset -1 is the high watermark. A topic that is o
 DELETE of the topic.
 """
 
-from typing import Final
-
 from ottla.broker.api.authorization import DELETE_TOPIC
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 HIGH_WATERMARK = -1
@@ -54,6 +51,3 @@ async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[
         return ErrorCode.OFFSET_OUT_OF_RANGE, NO_LOW_WATERMARK
     partition.raise_log_start(start)
     return ErrorCode.NONE, partition.log_start_offset
-
-
-API: Final = Api(ApiKey.DELETE_RECORDS, 0, 2, handle, (DELETE_TOPIC,))

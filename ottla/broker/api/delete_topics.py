@@ -8,17 +8,16 @@ describe a topic does not get its name for its id.
 
 import uuid
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.api.authorization import DELETE_ANY_TOPIC, DELETE_TOPIC, DESCRIBE_TOPIC, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED
 from ottla.broker.security.authorizer import Need
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
@@ -141,6 +140,3 @@ class _Deleting:
 _DUPLICATE_NAME = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _DUPLICATE_ID = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 _BY_NAME_AND_ID = "The provided topic name maps to an ID that was already supplied."
-
-
-API: Final = Api(ApiKey.DELETE_TOPICS, 1, 6, handle, (DELETE_ANY_TOPIC, DESCRIBE_TOPIC, DELETE_TOPIC))

@@ -4,14 +4,11 @@ Version notes: 2 is flexible; 3 knows the resource type USER. A filter with an u
 closes the connection or answers with no entry. Among very many entries a pattern may occur more than once.
 """
 
-from typing import Final
-
 from ottla.broker.api.acls import filter_of, refusal
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encode_reply
 from ottla.broker.costs import ACL_MATCH_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
@@ -54,6 +51,3 @@ async def _write(
         for entry in entries:
             await acls.add(entry.principal, entry.host, entry.operation, entry.permission_type)
         await resources.add(*pattern, acls)
-
-
-API: Final = Api(ApiKey.DESCRIBE_ACLS, 1, 3, handle, (DESCRIBE_CLUSTER,))

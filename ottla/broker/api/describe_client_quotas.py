@@ -5,14 +5,13 @@ Version notes: 1 is flexible. An invalid filter is answered with an error for th
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER_CONFIGS, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.quotas.filters import Component, read_filter
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 
 
@@ -40,6 +39,3 @@ def _components(rows: list[Any]) -> Iterator[Component]:
 
 def _refuse(request: Request, refusal: ApiError) -> Reply:
     return encode_reply(request, error_code=refusal.error, error_message=refusal.message, entries=None)
-
-
-API: Final = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle, (DESCRIBE_CLUSTER_CONFIGS,))

@@ -6,13 +6,10 @@ client gets the brokers' addresses. Clients with DESCRIBE on the cluster get its
 (`AuthHelper.computeDescribeClusterResponse`).
 """
 
-from typing import Final
-
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 BROKERS = 1
@@ -49,6 +46,3 @@ def _operations(broker: Broker, request: Request) -> int:
     if not broker.may(request, DESCRIBE_CLUSTER):
         return 0
     return operations.of_cluster(broker, request)
-
-
-API: Final = Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, (DESCRIBE_CLUSTER,))

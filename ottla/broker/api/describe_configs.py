@@ -5,21 +5,16 @@ client metrics) have no configs here: INVALID_REQUEST.
 """
 
 from collections.abc import Iterable
-from typing import Final
 
-from ottla.broker.api.authorization import config_needs, refuse_configs
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.authorization import DESCRIBE_CONFIGS, refuse_configs
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.broker.costs import CONFIG_ENTRY_US
-from ottla.protocol.acls import AclOperation
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from ottla.protocol.topic_names import detect_invalid_topic
-
-_NEEDS: Final = config_needs(AclOperation.DESCRIBE_CONFIGS)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -53,7 +48,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 def _entries(
     broker: Broker, request: Request, kind: int, name: str
 ) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
-    refused = refuse_configs(broker, request, _NEEDS, kind, name)
+    refused = refuse_configs(broker, request, DESCRIBE_CONFIGS, kind, name)
     if refused is not None:
         return *refused, ()
     if kind == TOPIC_RESOURCE:
@@ -74,6 +69,3 @@ def _entries(
             return ErrorCode.INVALID_REQUEST, "Group name must not be empty", []
         return ErrorCode.NONE, "", describe_group(broker.config, broker.cluster.image.group_configs.get(name, {}))
     return ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs in Ottla", []
-
-
-API: Final = Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, handle, tuple(dict.fromkeys(_NEEDS.values())))

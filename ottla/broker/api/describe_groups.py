@@ -5,15 +5,12 @@ flexible; 6 answers GROUP_ID_NOT_FOUND for a group that does not exist, or that 
 Dead without an error, as in Kafka.
 """
 
-from typing import Final
-
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_GROUP
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.states import ClassicGroupState
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 
@@ -58,6 +55,3 @@ async def _add_group(reply: ReplyBuilder, groups: ReplyRows, group: ClassicGroup
             member.assignment,
         )
     await groups.add(ErrorCode.NONE, None, group.group_id, state.value, kind, shown, members, allowed)
-
-
-API: Final = Api(ApiKey.DESCRIBE_GROUPS, 0, 6, handle, (DESCRIBE_GROUP,))

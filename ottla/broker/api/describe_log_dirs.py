@@ -5,14 +5,11 @@ Version notes: 2 is flexible; 3 adds an error of the whole answer; 4 the size of
 replicas, because there is one broker with one directory. A client that may not describe the cluster gets no directory.
 """
 
-from typing import Final
-
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.partition_rows import MergedTopics, merge_partitions
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOKUP_US, ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 
@@ -47,6 +44,3 @@ async def _read_topics(broker: Broker, request: Request) -> MergedTopics:
         broker.turns.charge(len(broker.cluster.topics) * LOOKUP_US)
         return {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}
     return await merge_partitions(broker.turns, ((row.topic, row.partitions) for row in request.body.topics))
-
-
-API: Final = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, handle, (DESCRIBE_CLUSTER,))

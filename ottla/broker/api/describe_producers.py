@@ -6,12 +6,9 @@ without a message, as in Kafka. Every replica answers. The list of a partition's
 the state of its producer at the time it is written. Needs READ of the topic.
 """
 
-from typing import Final
-
 from ottla.broker.api.authorization import MESSAGES, READ_TOPIC
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 
@@ -62,6 +59,3 @@ def _why_absent(broker: Broker, name: str, index: int) -> tuple[ErrorCode, str |
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
     message = None if name in broker.cluster.topics else "This server does not host this topic-partition."
     return broker.cluster.absence(name, index), message
-
-
-API: Final = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, (READ_TOPIC,))

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
@@ -63,6 +62,3 @@ async def _refuse(broker: Broker, request: Request, topics: Sequence[Any]) -> Re
             await rows.add(row.partition_index, *_UNKNOWN, 0, 0, 0, (), ())
         await written.add(topic.topic_name, rows)
     return reply.finish(topics=written, nodes=[])
-
-
-API: Final = Api(ApiKey.DESCRIBE_QUORUM, 0, 2, handle, (DESCRIBE_CLUSTER,))

@@ -14,12 +14,11 @@ from typing import Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_TOPIC, SEE_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.placement import Placement
 from ottla.broker.api.reply import ReplyBuilder, with_rows
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import LOOKUP_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import ZERO_UUID
@@ -105,6 +104,3 @@ class _Page:
 
     def _operations(self, name: str) -> int:
         return operations.of_topic(self._broker, self._request, name)
-
-
-API: Final = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle, (DESCRIBE_TOPIC, SEE_TOPIC, *operations.TOPIC_NEEDS))

@@ -5,13 +5,10 @@ nothing else. `transaction_start_time_ms` is -1 when the id never began one. Top
 are left out.
 """
 
-from typing import Final
-
 from ottla.broker.api.authorization import DESCRIBE_ID, SEE_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
-from ottla.protocol.api_keys import ApiKey
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -43,6 +40,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
             topics=topics.items(),
         )
     return reply.finish(transaction_states=states)
-
-
-API: Final = Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle, (DESCRIBE_ID, SEE_TOPIC))

@@ -8,12 +8,11 @@ all if none was named. Source: `ScramImage.describe`.
 from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.security.scram import ScramMechanism
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _TWICE: Final = "Cannot describe SCRAM credentials for the same user twice in a single request: "
@@ -56,6 +55,3 @@ async def _list_users(broker: Broker) -> dict[str, None]:
         everybody.update((name, None) for name, _ in some)
         await broker.turns.spend(len(some) * LOOKUP_US)
     return everybody
-
-
-API: Final = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, handle, (DESCRIBE_CLUSTER,))

@@ -11,7 +11,7 @@ Source: `ReplicationControlManager.electLeaders` of Kafka 4.3.1.
 from typing import Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.partition_rows import (
     MOST_CHANGED,
     TOO_MANY,
@@ -23,7 +23,6 @@ from ottla.broker.api.partition_rows import (
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.leadership import Leadership
 from ottla.broker.costs import ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import TopicPartition
 
@@ -103,6 +102,3 @@ class _Election:
         known = topic in self._broker.cluster.topics
         absent = f"partition as {topic}-{index}" if known else f"topic as {topic}"
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {absent}")
-
-
-API: Final = Api(ApiKey.ELECT_LEADERS, 0, 2, handle, (ALTER_CLUSTER,))

@@ -9,12 +9,9 @@ with TRANSACTION_ABORTABLE, which the broker does not answer here; 5 uses transa
 bumps the epoch, and the answer has the next producer id and epoch.
 """
 
-from typing import Final
-
 from ottla.broker.api.authorization import WRITE_ID
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_FENCED = 2
@@ -35,6 +32,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     reply = encode_reply(request, 0, error, answer.producer_id, answer.producer_epoch)
     return reply._replace(error_code=error) if error else reply
-
-
-API: Final = Api(ApiKey.END_TXN, 0, 5, handle, (WRITE_ID,))

@@ -20,8 +20,7 @@ small pieces are read, because a system call costs more than copying them.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import CLUSTER_ACTION, READ_TOPIC
-from ottla.broker.api.context import Api, Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.api.fetch_check import (
     NOT_READ,
     ROWS_AT_ONCE,
@@ -38,7 +37,6 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.requests.fetch_wire import (
@@ -358,6 +356,3 @@ def _count(broker: Broker, status: FetchStatus, topics: Sequence[FetchableTopicR
                 if partition is not None:
                     partition.bytes_out += len(row.records)
         broker.turns.charged_us += len(topic.partitions) * LOOKUP_US
-
-
-API: Final = Api(ApiKey.FETCH, 4, 18, handle, (READ_TOPIC, CLUSTER_ACTION))

@@ -8,10 +8,9 @@ authorized request.
 from typing import Any, Final
 
 from ottla.broker.api.authorization import CLUSTER_ACTION, DESCRIBE_GROUP, DESCRIBE_ID, MESSAGES, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_KEYS: Final = 4
@@ -70,6 +69,3 @@ def _place(broker: Broker, request: Request, topic: str, key: str) -> dict[str, 
 
 def _nowhere(error: ErrorCode, message: str) -> dict[str, Any]:
     return dict(zip(_PLACE, (-1, "", -1, error, message), strict=True))
-
-
-API: Final = Api(ApiKey.FIND_COORDINATOR, 0, 6, handle, (DESCRIBE_GROUP, DESCRIBE_ID, CLUSTER_ACTION))

@@ -3,13 +3,10 @@
 Version notes: 3 adds static members; 4 is flexible.
 """
 
-from typing import Final
-
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.group.members import Caller
-from ottla.protocol.api_keys import ApiKey
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -20,6 +17,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
     instance_id = body.group_instance_id if version >= 3 else None
     error = await broker.groups.heartbeat(Caller(body.group_id, body.generation_id, body.member_id, instance_id))
     return encode_reply(request, error_code=error)
-
-
-API: Final = Api(ApiKey.HEARTBEAT, 0, 4, handle, (READ_GROUP,))

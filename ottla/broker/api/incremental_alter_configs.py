@@ -3,14 +3,13 @@
 Version notes: 1 is flexible.
 """
 
-from typing import Any, Final
+from typing import Any
 
-from ottla.broker.api.altering import NEEDS, Resource, answer
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.altering import Resource, answer
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.config.altered import Change, Operation, alter
 from ottla.broker.costs import READ_CONFIG_US
 from ottla.broker.turns import Turns
-from ottla.protocol.api_keys import ApiKey
 
 _OPERATIONS = {operation.value: operation for operation in Operation}
 
@@ -41,6 +40,3 @@ async def _resource(turns: Turns, resource: Any) -> Resource:
         problem,
         lambda family, own: alter(family, own, changes),
     )
-
-
-API: Final = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, handle, NEEDS)

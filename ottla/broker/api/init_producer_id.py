@@ -17,23 +17,18 @@ IDEMPOTENT_WRITE on the cluster or WRITE on any topic (KIP-679).
 """
 
 import logging
-from typing import Final
 
-from ottla.broker.api.authorization import TWO_PHASE_COMMIT_ID, WRITE_ID, need_of
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.authorization import IDEMPOTENT_WRITE, TWO_PHASE_COMMIT_ID, WRITE_ANY_TOPIC, WRITE_ID
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import AUTHORIZE_US
-from ottla.broker.security.authorizer import Need
 from ottla.broker.txn.values import Decision
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 
-_IDEMPOTENT_WRITE: Final = need_of(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_quiet=True)
-_WRITE_ANY: Final = Need(AclOperation.WRITE, ResourceType.TOPIC, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 FIRST_VERSION_WITH_EXPECTATION = 3
 FIRST_VERSION_WITH_FENCED = 4
 
@@ -81,13 +76,13 @@ def _authorize(broker: Broker, request: Request) -> ErrorCode:
         needs = (WRITE_ID, TWO_PHASE_COMMIT_ID) if request.body.enable2_pc else (WRITE_ID,)
         denied = (need.error for need in needs if not broker.may(request, need, transactional_id))
         return next(denied, ErrorCode.NONE)
-    if broker.may(request, _IDEMPOTENT_WRITE):
+    if broker.may(request, IDEMPOTENT_WRITE):
         return ErrorCode.NONE
     broker.turns.charged_us += AUTHORIZE_US
-    if broker.authorizer.authorize_by_resource_type(request.session, _WRITE_ANY):
+    if broker.authorizer.authorize_by_resource_type(request.session, WRITE_ANY_TOPIC):
         return ErrorCode.NONE
-    broker.on_denied(request, _IDEMPOTENT_WRITE, CLUSTER_NAME)
-    return _IDEMPOTENT_WRITE.error
+    broker.on_denied(request, IDEMPOTENT_WRITE, CLUSTER_NAME)
+    return IDEMPOTENT_WRITE.error
 
 
 def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epoch: int) -> None:
@@ -125,13 +120,3 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
                 "most_ms": broker.transactions.config.transaction_max_timeout_ms,
             },
         )
-
-
-API: Final = Api(
-    ApiKey.INIT_PRODUCER_ID,
-    0,
-    5,
-    handle,
-    (WRITE_ID, TWO_PHASE_COMMIT_ID, _IDEMPOTENT_WRITE, _WRITE_ANY),
-    unstable_version=6,
-)

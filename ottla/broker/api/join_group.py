@@ -6,15 +6,13 @@ Version notes: 1 adds the rebalance timeout (before, the session timeout is used
 """
 
 from ipaddress import IPv4Address, ip_address
-from typing import Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.group.members import JoinAsk, Timeouts
 from ottla.broker.group.replies import JoinReply
-from ottla.protocol.api_keys import ApiKey
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -76,6 +74,3 @@ def _client_host(peer: str) -> str:
     if address.ipv4_mapped is not None:
         return f"/{address.ipv4_mapped}"
     return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
-
-
-API: Final = Api(ApiKey.JOIN_GROUP, 0, 9, handle, (READ_GROUP,))

@@ -8,9 +8,8 @@ from typing import Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR
 
 MEMBERS_AT_ONCE: Final = 400
@@ -43,6 +42,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
         await broker.turns.yield_if_due()
     error = error or await durability.wait_group_durable(broker, body.group_id)
     return reply.finish(error_code=error, members=members)
-
-
-API: Final = Api(ApiKey.LEAVE_GROUP, 0, 5, handle, (READ_GROUP,))

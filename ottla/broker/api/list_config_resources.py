@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER_CONFIGS
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply, with_rows
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import (
     BROKER_LOGGER_RESOURCE,
@@ -49,6 +48,3 @@ def _brokers(broker: Broker, request: Request) -> Iterator[str]:
     listener = request.session.listener_name
     for endpoint in (*broker.endpoints_of(listener), *broker.stopped_endpoints_of(listener)):
         yield str(endpoint.node_id)
-
-
-API: Final = Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, handle, (DESCRIBE_CLUSTER_CONFIGS,))

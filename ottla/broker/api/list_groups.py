@@ -4,24 +4,18 @@ Version notes: 3 is flexible; 4 adds states and a filter by them; 5 does so with
 describe the cluster gets only the groups that it may describe.
 """
 
-from typing import Final
-
-from ottla.broker.api.authorization import SEE_GROUP, need_of
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.authorization import SEE_CLUSTER, SEE_GROUP
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
-from ottla.protocol.acls import AclOperation, ResourceType
-from ottla.protocol.api_keys import ApiKey
-
-_DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER, is_quiet=True)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
     states = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
     types = {kind.lower() for kind in request.body.types_filter} if request.api_version >= 5 else set()
-    sees_all = broker.may(request, _DESCRIBE_CLUSTER)
+    sees_all = broker.may(request, SEE_CLUSTER)
     error, listed = broker.groups.list_groups()
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
@@ -37,6 +31,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
         else:
             await broker.turns.spend(REPLY_ROW_US)
     return reply.finish(error_code=error, groups=groups)
-
-
-API: Final = Api(ApiKey.LIST_GROUPS, 0, 5, handle, (_DESCRIBE_CLUSTER, SEE_GROUP))

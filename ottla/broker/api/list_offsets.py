@@ -8,17 +8,16 @@ of the topic.
 """
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.broker.api.authorization import DESCRIBE_TOPIC
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED
 from ottla.broker.api.fetch_check import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 
@@ -113,6 +112,3 @@ def _end(partition: Partition, timestamp: int, isolation: FetchIsolation) -> Fou
         return Found(ErrorCode.NONE)
     start = partition.log_start_offset
     return Found(ErrorCode.NONE, start, -1, partition.log.epochs.epoch_for_offset(start))
-
-
-API: Final = Api(ApiKey.LIST_OFFSETS, 1, 11, handle, (DESCRIBE_TOPIC,))

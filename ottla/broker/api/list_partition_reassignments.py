@@ -10,13 +10,12 @@ Source: `ReplicationControlManager.listPartitionReassignments` of Kafka 4.3.1.
 from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.partition_rows import MergedTopics, all_partitions, merge_partitions
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import PartitionRegistration
 from ottla.broker.cluster.reassignment import is_in_progress
 from ottla.broker.costs import ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ApiError
 
 _NOTHING: Final = PartitionRegistration(-1, (), ())
@@ -51,6 +50,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
 def _place(broker: Broker, topic: str, index: int) -> PartitionRegistration:
     cluster = broker.cluster
     return cluster.topics[topic].registrations[index] if cluster.has_partition(topic, index) else _NOTHING
-
-
-API: Final = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, handle, (DESCRIBE_CLUSTER,))

@@ -9,21 +9,18 @@ INVALID_REGULAR_EXPRESSION if it is invalid or costs too much. 2 is not served w
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from ottla.broker.api.authorization import SEE_ID
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOKUP_US, PATTERN_BYTE_US, ROW_US
-from ottla.broker.pattern import AVAILABLE, MAX_BYTES, Pattern, PatternError, compile_pattern
+from ottla.broker.pattern import MAX_BYTES, Pattern, PatternError, compile_pattern
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_DURATION = 1
 FIRST_VERSION_WITH_PATTERN = 2
-LAST_VERSION = FIRST_VERSION_WITH_PATTERN if AVAILABLE else FIRST_VERSION_WITH_DURATION
 
 _BY_NAME = {status.wire_name: status for status in TransactionStatus}
 
@@ -87,6 +84,3 @@ async def _write(broker: Broker, request: Request, rows: ReplyRows, keep: Keep, 
                 continue
             if broker.may(request, SEE_ID, transactional_id):
                 await rows.add(transactional_id, state.producer_id, state.status.wire_name)
-
-
-API: Final = Api(ApiKey.LIST_TRANSACTIONS, 0, LAST_VERSION, handle, (SEE_ID,))

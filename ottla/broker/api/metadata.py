@@ -27,14 +27,13 @@ from ottla.broker.api.authorization import (
     SEE_TOPIC,
     find_denials,
 )
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.placement import Placement
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import CHANGE_US, ROW_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.broker.turns import Turns
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import ZERO_UUID
@@ -190,12 +189,3 @@ async def _create(
             else:
                 await cluster.controller.create_topic(name, cluster.default_partitions, {}, cluster.default_factor)
         await broker.turns.spend(CHANGE_US)
-
-
-API: Final = Api(
-    ApiKey.METADATA,
-    0,
-    13,
-    handle,
-    (DESCRIBE_TOPIC, SEE_TOPIC, CREATE_ANY_TOPIC, CREATE_TOPIC, DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS),
-)

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC
-from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.refusals import report_rows
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.refusals import report_rows as report_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 
@@ -155,6 +154,3 @@ def find_topic(broker: Broker, request: Request, topic: Any, by_id: bool) -> tup
         if not broker.may(request, READ_TOPIC, name):
             return None, READ_TOPIC.error
     return image, _UNKNOWN
-
-
-API: Final = Api(ApiKey.OFFSET_COMMIT, 2, 10, handle, (READ_GROUP, READ_TOPIC), report_rows=report_rows)

@@ -5,15 +5,12 @@ none if the members are not consumers (NON_EMPTY_GROUP). Deleting an offset that
 that do not exist are UNKNOWN_TOPIC_OR_PARTITION. An error of the group is that of the request, which has no rows then.
 """
 
-from typing import Final
-
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DELETE_GROUP, READ_TOPIC, find_denials
-from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.refusals import report_rows
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.refusals import report_rows as report_rows
 from ottla.broker.api.reply import encode_reply, with_tables
 from ottla.broker.costs import LOOKUP_US, ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 
@@ -43,6 +40,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
         topics.append((name, rows))
         await broker.turns.spend(ROW_US + len(indexes) * LOOKUP_US)
     return await with_tables(broker, request, "topics", "partitions", topics)
-
-
-API: Final = Api(ApiKey.OFFSET_DELETE, 0, 0, handle, (DELETE_GROUP, READ_TOPIC), report_rows=report_rows)

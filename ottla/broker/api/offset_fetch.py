@@ -14,13 +14,12 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.offset_commit import FIRST_VERSION_WITH_TOPIC_IDS, id_of
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOKUP_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetch_offset
 from ottla.broker.group.offsets import GroupOffsets
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
@@ -149,6 +148,3 @@ class _Answer:
 
     async def _charge_row(self) -> None:
         await self._broker.turns.spend(REPLY_ROW_US)
-
-
-API: Final = Api(ApiKey.OFFSET_FETCH, 1, 10, handle, (DESCRIBE_GROUP, DESCRIBE_TOPIC))

@@ -5,24 +5,20 @@ flexible. Epoch -1, and one above the latest, have no end: epoch and offset -1 w
 topic, or CLUSTER_ACTION.
 """
 
-from typing import Any, Final
+from typing import Any
 
-from ottla.broker.api.authorization import DESCRIBE_TOPIC, need_of
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.authorization import ACT_AS_BROKER, DESCRIBE_TOPIC
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch_check import UNDEFINED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.protocol.acls import AclOperation, ResourceType
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-
-_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_quiet=True)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Return the largest epoch that is not above the requested one, and the offset after its last record."""
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    is_broker = broker.may(request, _ACT)
+    is_broker = broker.may(request, ACT_AS_BROKER)
     for topic in request.body.topics:
         partitions = reply.rows("topics", "partitions")
         may = is_broker or broker.may(request, DESCRIBE_TOPIC, topic.topic)
@@ -47,6 +43,3 @@ async def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[
     if not error and not broker.leads(partition):
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return (error, UNDEFINED) if error else (error, partition.end_offset_for_epoch(row.leader_epoch))
-
-
-API: Final = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, handle, (_ACT, DESCRIBE_TOPIC))

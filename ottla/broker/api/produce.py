@@ -13,11 +13,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
-from typing import Final
 
 from ottla.broker.api import duplicates, durability, verification
-from ottla.broker.api.authorization import WRITE_ID, WRITE_TOPIC
-from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request, count_rows
+from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request, count_rows
 from ottla.broker.api.duplicates import MOST_CHARS, Duplicate
 from ottla.broker.api.fencing_log import FENCED
 from ottla.broker.api.produce_check import Write, check_all, check_records, transactional_header
@@ -26,7 +24,6 @@ from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.requests.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, TopicPartition
@@ -274,7 +271,7 @@ def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
     return row.topic, row.topic_id
 
 
-def _report_rows(broker: Broker, request: Request, failed: Sequence[PartitionResponse]) -> None:
+def report_rows(broker: Broker, request: Request, failed: Sequence[PartitionResponse]) -> None:
     """Count failed rows, record the first one, and log those that no correct producer gets."""
     errors = Counter([row.error for row in failed])
     count_rows(broker, request, errors)
@@ -324,4 +321,3 @@ def _why(failed: Sequence[PartitionResponse]) -> str:
 
 
 # Versions 0-2 are advertised and refused: librdkafka derives feature support from them (KAFKA-18659).
-API: Final = Api(ApiKey.PRODUCE, 3, 13, handle, (WRITE_ID, WRITE_TOPIC), advertised_from=0, report_rows=_report_rows)

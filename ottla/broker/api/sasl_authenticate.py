@@ -7,13 +7,12 @@ Version notes: 1 adds the session lifetime (KIP-368), 2 is flexible. A refused c
 from struct import Struct
 from typing import Final
 
-from ottla.broker.api.context import Api, Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Close, Encoded, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.deadline import sleep
 from ottla.broker.security.mechanism import SaslFailed
 from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.session import Session
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 _SIZE: Final = Struct(">i")
@@ -77,6 +76,3 @@ async def _let_wait(broker: Broker, began_ms: float) -> None:
 
 def _reason(failed: SaslFailed) -> str:
     return f"Failed authentication: {failed.reason}"
-
-
-API: Final = Api(ApiKey.SASL_AUTHENTICATE, 0, 2, handle, ())

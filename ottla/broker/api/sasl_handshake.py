@@ -5,12 +5,9 @@ logged in, or uses a listener without login, gets ILLEGAL_SASL_STATE, except whe
 again (KIP-368).
 """
 
-from typing import Final
-
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.deadline import sleep
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 
@@ -25,6 +22,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
         await sleep(broker.turns, broker.clock, broker.config.connection_failed_authentication_delay_ms)
     mechanisms = [] if error == ErrorCode.ILLEGAL_SASL_STATE else [*authenticator.names]
     return encode_reply(request, error_code=error, mechanisms=mechanisms)._replace(closes=reason)
-
-
-API: Final = Api(ApiKey.SASL_HANDSHAKE, 0, 1, handle, ())

@@ -4,16 +4,15 @@ Version notes: 3 adds static members; 4 is flexible; 5 names protocol type and p
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 
@@ -51,6 +50,3 @@ def _reply(request: Request, reply: SyncReply) -> Reply:
         protocol_name=reply.protocol,
         assignment=reply.assignment,
     )
-
-
-API: Final = Api(ApiKey.SYNC_GROUP, 0, 5, handle, (READ_GROUP,))

@@ -8,18 +8,16 @@ have the partition (AddOffsetsToTxn); that is verified in the same step as the a
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from ottla.broker.api import durability, verification
-from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC, WRITE_ID
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.authorization import READ_GROUP, WRITE_ID
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.offset_commit import Rows, commit_rows, find_topic, or_else, refused_rows, with_topics
-from ottla.broker.api.refusals import report_rows
+from ottla.broker.api.refusals import report_rows as report_rows
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
@@ -126,6 +124,3 @@ def _map_error(error: ErrorCode, version: int) -> ErrorCode:
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version <= 1:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error
-
-
-API: Final = Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6, handle, (WRITE_ID, READ_GROUP, READ_TOPIC), report_rows=report_rows)

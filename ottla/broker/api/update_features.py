@@ -10,15 +10,13 @@ ApiVersions request.
 """
 
 import logging
-from typing import Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
 from ottla.broker.costs import ROW_US
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -52,6 +50,3 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 def _refusal(request: Request, error: ErrorCode, message: str) -> Reply:
     return encode_reply(request, error_code=error, error_message=message, results=())
-
-
-API: Final = Api(ApiKey.UPDATE_FEATURES, 0, 2, handle, (ALTER_CLUSTER,))

@@ -13,17 +13,14 @@ Needs ALTER of the cluster, or CLUSTER_ACTION, which the other brokers of this p
 
 from typing import Final
 
-from ottla.broker.api.authorization import CLUSTER_ACTION, need_of
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.authorization import ALTER_OR_ACT, CLUSTER_ACTION
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOKUP_US, MARKER_US
 from ottla.broker.turns import Wait
-from ottla.protocol.acls import AclOperation, ResourceType
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
 
-_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER, is_quiet=True)
 FIRST_VERSION_WITH_GENERATION = 2
 UNKNOWN_GENERATION = -1
 _NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -36,7 +33,7 @@ Results = dict[int, dict[str, dict[int, ErrorCode]]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Write the markers."""
     results: Results = {}
-    may = request.session.is_peer or broker.may(request, _ALTER) or broker.may(request, CLUSTER_ACTION)
+    may = request.session.is_peer or broker.may(request, ALTER_OR_ACT) or broker.may(request, CLUSTER_ACTION)
     for row in request.body.markers:
         marker = TransactionMarker(
             row.producer_id,
@@ -96,6 +93,3 @@ async def _reply(broker: Broker, request: Request, results: Results) -> Reply:
                 await rows.add(name, await partitions.extend(errors.items()))
             await markers.add(producer_id, rows)
     return reply.finish(markers=markers)
-
-
-API: Final = Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, handle, (_ALTER, CLUSTER_ACTION))

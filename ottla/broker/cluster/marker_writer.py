@@ -5,8 +5,8 @@ offsets.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.marker_channels import MarkerAnswer, MarkerChannels
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.partition import Partition
@@ -14,11 +14,14 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.values import TransactionMarker
 
+if TYPE_CHECKING:
+    from ottla.broker.cluster.marker_channels import MarkerAnswer, MarkerChannels
+
 
 class MarkerWriter:
     """Writes the markers of the transaction coordinator of a broker."""
 
-    def __init__(self, cluster: Cluster, flusher: Flusher, channels: MarkerChannels | None = None) -> None:
+    def __init__(self, cluster: Cluster, flusher: Flusher, channels: "MarkerChannels | None" = None) -> None:
         """`cluster` has all partitions of the process. `channels` lead to its other brokers if it has several."""
         self._cluster = cluster
         self._flusher = flusher
@@ -43,7 +46,7 @@ class MarkerWriter:
         else:
             partition.when_durable(partition.log_end_offset - 1, callback)
 
-    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode | MarkerAnswer:
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> "ErrorCode | MarkerAnswer":
         """Append a marker to the partition's log, or send it to the partition's leader and return the coming answer.
 
         UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist; REQUEST_TIMED_OUT if the leader cannot be reached.
@@ -64,8 +67,8 @@ class MarkerWriter:
             self._channels.close()
 
     def _send(
-        self, channels: MarkerChannels, topic: str, index: int, marker: TransactionMarker
-    ) -> ErrorCode | MarkerAnswer | None:
+        self, channels: "MarkerChannels", topic: str, index: int, marker: TransactionMarker
+    ) -> "ErrorCode | MarkerAnswer | None":
         """Send a marker to the leader. Return None if this broker leads the partition."""
         leader, _ = self._cluster.leader_of(topic, index)
         if leader == NO_LEADER:

@@ -13,7 +13,6 @@ from typing import Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
 from ottla.broker.config.option import LISTENER, MECHANISM, Kind, Option
-from ottla.protocol.java.jaas import parse_jaas
 
 LISTENER_PREFIX: Final = "listener.name."
 MODULES: Final = {
@@ -39,6 +38,8 @@ def _jaas_option(mechanism: str) -> Option:
 
 
 def _check_jaas(mechanism: str, text: str) -> None:
+    from ottla.protocol.java.jaas import parse_jaas
+
     if parse_jaas(text).name != MODULES[mechanism]:
         raise ValueError(f"a JAAS entry of {MODULES[mechanism]}")
 

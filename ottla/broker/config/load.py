@@ -18,7 +18,6 @@ from ottla.broker.config.listeners import (
     parse_protocol_map,
 )
 from ottla.broker.config.option import HIDDEN, ConfigError, Option, Origin, Setting, value_text
-from ottla.broker.config.sasl import sasl_settings
 from ottla.broker.config.unknown import known_to_kafka, may_be_secret, suggestion
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.java.properties import parse_properties
@@ -203,6 +202,8 @@ def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) 
         raise refuse("listeners", str(error)) from None
     for listener in listeners:
         if protocols[listener.name] in WITH_LOGIN:
+            from ottla.broker.config.sasl import sasl_settings
+
             try:
                 sasl_settings(config, listener.name)
             except ValueError as error:

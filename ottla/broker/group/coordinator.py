@@ -7,7 +7,8 @@ Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMeta
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
 from ottla.broker.cluster.metadata import Cluster
@@ -18,7 +19,6 @@ from ottla.broker.deadline import Deadline
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
-from ottla.broker.group.consumer.coordinator import ConsumerGroups
 from ottla.broker.group.deleted_topics import DeletedTopics
 from ottla.broker.group.deletion import GroupDeletion
 from ottla.broker.group.members import NEVER_MS, Caller, JoinAsk, Member, Moment, Protocols
@@ -33,6 +33,9 @@ from ottla.broker.turns import OneAtATime, Turns, Wait
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
+
+if TYPE_CHECKING:
+    from ottla.broker.group.consumer.coordinator import ConsumerGroups
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +74,7 @@ class GroupCoordinator:
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
         self.deletion = GroupDeletion(self._manager, turns, clock)
-        self.consumer_groups = ConsumerGroups(
-            self._manager, cluster, turns, clock, config, self._arm, self._follow, workers
-        )
+        self._cluster, self._workers = cluster, workers
         self.completed_rebalances = 0
         """The number of assignments that classic groups have got from their leaders since the start."""
         self._deleted_topics = DeletedTopics(self._manager, turns, clock)
@@ -83,6 +84,16 @@ class GroupCoordinator:
         self._thawing = OneAtATime(turns, self._log_failed_thaw)
         self.complete_transaction = self._manager.complete_transaction
         cluster.on_topic_deleted.append(lambda topic: self._deleted_topics.forget_topic(topic.name))
+
+    @cached_property
+    def consumer_groups(self) -> "ConsumerGroups":
+        """The groups of the consumer protocol. Their rules are imported on the first use: many brokers have none."""
+        from ottla.broker.group.consumer.coordinator import ConsumerGroups
+
+        return ConsumerGroups(
+            *(self._manager, self._cluster, self._turns, self._clock, self._config, self._arm, self._follow),
+            self._workers,
+        )
 
     def open(self, *, frozen: bool = False) -> None:
         """Load the groups in the background, over as many turns as it takes.
@@ -105,7 +116,8 @@ class GroupCoordinator:
         self.deletion.stop()
         self._deleted_topics.stop()
         self._thawing.discard()
-        self.consumer_groups.stop()
+        if "consumer_groups" in self.__dict__:
+            self.consumer_groups.stop()
         self._manager.stop()
         self._cleaning.stop()
         for metadata in self._manager.groups():

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla.broker.ports.disk import File
+from ottla.checksum import crc32c
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     HEADER,

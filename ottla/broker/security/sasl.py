@@ -10,16 +10,16 @@ KIP-368.
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.ports.clock import Clock
-from ottla.broker.security.logins import Logins
 from ottla.broker.security.mechanism import SaslFailed, SaslServer
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-LOGIN_MS: Final = 60_000.0
-"""Time in which a client must log in, or its connection is closed. Kafka only closes connections that are idle long."""
+if TYPE_CHECKING:
+    from ottla.broker.security.logins import Logins
+
 AGAIN_MS: Final = 1_000.0
 """Minimum time between two logins of a connection (`MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
 _SHOWN: Final = 40
@@ -69,7 +69,7 @@ class Authenticator:
         "principal",
     )
 
-    def __init__(self, mechanisms: Logins, clock: Clock) -> None:
+    def __init__(self, mechanisms: "Logins", clock: Clock) -> None:
         self._mechanisms = mechanisms
         self._clock = clock
         self._state = _State.HANDSHAKE_OR_VERSIONS_REQUEST

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of clients that are not authenticated."""
 DEFAULT_LISTENER: Final = "PLAINTEXT"
+LOGIN_MS: Final = 60_000.0
+"""Time in which a client must log in, or its connection is closed. Kafka only closes connections that are idle long."""
 
 
 class Session:

@@ -1,17 +1,20 @@
 """Changes of a transactional id as events of the history: a begin, a decision, an end. pure"""
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from ottla.broker.events import Events
 from ottla.broker.txn.states import ONGOING, PREPARE_COMMIT, PREPARED, TransactionStatus
 from ottla.broker.txn.values import TransactionState
+
+if TYPE_CHECKING:
+    from ottla.broker.events import Events
 
 _COMPLETE_COMMIT = TransactionStatus.COMPLETE_COMMIT
 _COMPLETE = (_COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 
 
 def record_event(
-    events: Events, transactional_id: str, before: TransactionState | None, after: TransactionState
+    events: "Events", transactional_id: str, before: TransactionState | None, after: TransactionState
 ) -> None:
     """Add a durable record to the event history. Empty aborts bump an epoch and end nothing, so they are not
     recorded."""

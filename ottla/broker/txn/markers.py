@@ -14,13 +14,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ottla.broker.cluster.marker_channels import MarkerAnswer
 from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import MARKER_US
-from ottla.broker.events import Events
 from ottla.broker.metrics import TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Turns
@@ -28,6 +26,9 @@ from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.values import Partitions
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition, TransactionMarker
+
+if TYPE_CHECKING:
+    from ottla.broker.events import Events
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +228,7 @@ class MarkerFanout:
                 )
                 continue
             if _NEXT.get(answer) is not _DONE:
-                if isinstance(answer, MarkerAnswer):
+                if not isinstance(answer, ErrorCode):
                     answer.follow(completion.shard, self._await_answer(completion, partition))
                 else:
                     self._apply(completion, partition, answer)
@@ -303,7 +304,7 @@ class MarkerFanout:
         self._enqueue(completion)
 
 
-def _record(events: Events, completion: Completion, partition: TopicPartition) -> None:
+def _record(events: "Events", completion: Completion, partition: TopicPartition) -> None:
     """Record a written marker in the event history."""
     marker = completion.marker
     owner = completion.transactional_id, marker.producer_id, marker.producer_epoch

@@ -11,7 +11,7 @@ Source: `TransactionStateManager` of Kafka 4.3.1.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
@@ -20,7 +20,6 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.runtime import CoordinatorRuntime, client_error
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.costs import APPEND_US, STATE_RECORD_US
-from ottla.broker.events import Events
 from ottla.broker.metrics import TransactionMetrics
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
@@ -34,6 +33,9 @@ from ottla.broker.txn.states import ONGOING, PREPARE_COMMIT, RESTING, Transactio
 from ottla.broker.txn.values import ANSWERS, NEED_PRODUCER_ID, NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
+
+if TYPE_CHECKING:
+    from ottla.broker.events import Events
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +74,12 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         self._fanout = MarkerFanout(cluster, sink, turns, clock, self.log_complete, markers_delay_ms, self.metrics)
 
     @property
-    def events(self) -> Events | None:
+    def events(self) -> "Events | None":
         """The event history, or None without an admin port."""
         return self._events
 
     @events.setter
-    def events(self, events: Events) -> None:
+    def events(self, events: "Events") -> None:
         self._events = self._fanout.events = events
 
     def stop(self) -> None:

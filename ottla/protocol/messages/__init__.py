@@ -1,29 +1,13 @@
 """Messages and versions that kafka-python lacks, from Kafka's schemas. Its own have the same metaclass. pure"""
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from kafka.protocol import admin, metadata, producer
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
 
 _NULLABLE: Final = {"type": "string", "nullableVersions": "3+", "default": "null"}
-
-
-class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
-
-
-class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
-
-
-class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
-
-
-class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg]
-    """KIP-848."""
 
 
 def _keep(fields: list[dict[str, Any]]) -> None:
@@ -91,6 +75,12 @@ class TxnOffsetCommitResponse(ApiMessage):
     json_patch = _raise("0-6", _add_topic_ids)
 
 
-# A class of a response registers itself in place of the library's, which is for the library's clients.
-for _response in (metadata.ApiVersionsResponse, admin.DeleteGroupsResponse, producer.TxnOffsetCommitResponse):
-    ResponseClassRegistry.register_response_class(_response)
+# A class of a response registers itself, but the library's clients need the library's: register that again if it is
+# loaded. Otherwise it replaces ours when it is loaded.
+for _module, _name in (
+    ("metadata.api_versions", "ApiVersionsResponse"),
+    ("admin.groups", "DeleteGroupsResponse"),
+    ("producer.transaction", "TxnOffsetCommitResponse"),
+):
+    if _library := sys.modules.get(f"kafka.protocol.{_module}"):
+        ResponseClassRegistry.register_response_class(getattr(_library, _name))

@@ -5,15 +5,15 @@ Messages are kafka-python's objects: attributes in snake_case, nested structs as
 the broker makes no objects: it writes their values.
 
 Produce bodies and Fetch responses have their own zero-copy codecs in `produce_wire` and `fetch_wire`; these work too.
-The library is imported on the first use of a message (about 0.12 s), so that `ottla --help` never pays for it.
+A module of the library is imported on the first use of one of its messages (1-10 ms each), and so is the code that
+generates readers and writers.
 Readers and writers are compiled on the first use of a version (1-2 ms each) and kept for the process.
 """
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -27,20 +27,12 @@ from ottla.protocol.requests.frames import (
     response_prefix,
     skip_tags,
 )
-from ottla.protocol.requests.library import import_without_clients
-from ottla.protocol.requests.writer import Encoder, Rows, Writer, compile_response, compile_writer
+from ottla.protocol.requests.library import import_messages
 from ottla.protocol.steps import Steps
-from ottla.protocol.walker import SteppedReader, compile_reader, compile_stepped_reader
 
-_PACKAGES: Final = ("consumer", "producer", "metadata", "sasl", "admin")
-"""The library's packages of messages. All of them are imported with the first one."""
-_OURS: Final = frozenset(
-    (
-        *(ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
-        *(ApiKey.API_VERSIONS, ApiKey.DELETE_GROUPS, ApiKey.TXN_OFFSET_COMMIT),
-    )
-)
-"""APIs with messages in `ottla.protocol.messages`."""
+if TYPE_CHECKING:
+    from ottla.protocol.requests.writer import Encoder, Writer
+    from ottla.protocol.walker import SteppedReader
 
 _UNSUPPORTED: Final = Struct(">hihhh")
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
@@ -55,10 +47,8 @@ def _title(api_key: int) -> str:
 
 @cache
 def _message_class(api_key: int, suffix: str) -> Any:
-    name = _title(api_key) + suffix
-    import_without_clients()
-    names = ["ottla.protocol.messages"] if api_key in _OURS else [f"kafka.protocol.{each}" for each in _PACKAGES]
-    return next(getattr(module, name) for module in map(import_module, names) if hasattr(module, name))
+    title = _title(api_key)
+    return getattr(import_messages(title), title + suffix)
 
 
 def request_class(api_key: int) -> Any:
@@ -71,6 +61,12 @@ def response_class(api_key: int) -> Any:
     return _message_class(api_key, "Response")
 
 
+def load_messages(api_key: int) -> None:
+    """Import both messages of an API, unless they are imported already."""
+    request_class(api_key)
+    response_class(api_key)
+
+
 @cache
 def schema_versions(api_key: int) -> tuple[int, int]:
     """Return the lowest and highest version for which both messages of the API have a schema."""
@@ -79,8 +75,20 @@ def schema_versions(api_key: int) -> tuple[int, int]:
 
 
 @cache
-def _reader(compile_it: Callable[..., Any], api_key: int, version: int, suffix: str) -> Any:
-    """Return the reader that `compile_reader` or `compile_stepped_reader` makes."""
+def _reader(api_key: int, version: int, suffix: str) -> Any:
+    from ottla.protocol.walker import compile_reader
+
+    return _compile(compile_reader, api_key, version, suffix)
+
+
+@cache
+def _stepped_reader(api_key: int, version: int, suffix: str) -> Any:
+    from ottla.protocol.walker import compile_stepped_reader
+
+    return _compile(compile_stepped_reader, api_key, version, suffix)
+
+
+def _compile(compile_it: Callable[..., Any], api_key: int, version: int, suffix: str) -> Any:
     _check_version(api_key, version)
     return compile_it(
         _message_class(api_key, suffix),
@@ -106,7 +114,7 @@ def read_request(
     """
     if len(body) > limit_bytes:
         _check_size(api_key, body, limit_bytes)
-    message, taken = _reader(compile_reader, api_key, version, "Request")(bytes(body))
+    message, taken = _reader(api_key, version, "Request")(bytes(body))
     return message, len(body) - taken
 
 
@@ -115,10 +123,10 @@ def read_request_in_steps(
 ) -> Steps[tuple[Any, int, int]]:
     """Do the work of `read_request`, and return the number of entries too (see `SteppedReader`). `body` is copied."""
     _check_size(api_key, body, limit_bytes)
-    return _read_in_steps(_reader(compile_stepped_reader, api_key, version, "Request"), bytes(body))
+    return _read_in_steps(_stepped_reader(api_key, version, "Request"), bytes(body))
 
 
-def _read_in_steps(read: SteppedReader, body: bytes) -> Steps[tuple[Any, int, int]]:
+def _read_in_steps(read: "SteppedReader", body: bytes) -> Steps[tuple[Any, int, int]]:
     message, taken, entries = yield from read(body)
     return message, len(body) - taken, entries
 
@@ -136,8 +144,10 @@ def decode_request(
 
 
 @cache
-def row_writer(api_key: int, version: int, *path: str) -> Writer:
+def row_writer(api_key: int, version: int, *path: str) -> "Writer":
     """Return the writer of the structs in the response's array at `path`, or without a path of the response itself."""
+    from ottla.protocol.requests.writer import compile_writer
+
     _check_version(api_key, version)
     fields = response_class(api_key).fields
     for name in path:
@@ -156,8 +166,10 @@ def error_place(api_key: int, *path: str) -> int | None:
 
 
 @cache
-def response_encoder(api_key: int, version: int) -> Encoder:
+def response_encoder(api_key: int, version: int) -> "Encoder":
     """Return the encoder of the framed response from its correlation id and fields."""
+    from ottla.protocol.requests.writer import compile_response
+
     _check_version(api_key, version)
     return compile_response(
         _title(api_key),
@@ -182,7 +194,9 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
 
 
 @cache
-def _request_writer(api_key: int, version: int) -> Writer:
+def _request_writer(api_key: int, version: int) -> "Writer":
+    from ottla.protocol.requests.writer import compile_writer
+
     _check_version(api_key, version)
     fields = request_class(api_key).fields.values()
     return compile_writer(f"{_title(api_key)}Request", fields, version, flexible=is_flexible(api_key, version))
@@ -190,6 +204,8 @@ def _request_writer(api_key: int, version: int) -> Writer:
 
 def encode_values(api_key: int, version: int, correlation_id: int, client_id: str, *values: Any) -> bytes:
     """Return the framed request of plain values, with tuples in place of structs. A tenth of the time of a message."""
+    from ottla.protocol.requests.writer import Rows
+
     rows = Rows()
     _request_writer(api_key, version)(rows, *values)
     return frame_request(api_key, version, correlation_id, client_id, b"".join(rows.pieces))
@@ -204,7 +220,7 @@ def frame_request(api_key: int, version: int, correlation_id: int, client_id: st
 def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tuple[int, Any]:
     """Return (correlation id, response message) of a frame without its size. Raises ProtocolError for other bytes."""
     correlation_id, version, body = _response_body(api_key, version, frame)
-    message, taken = _reader(compile_reader, api_key, version, "Response")(body)
+    message, taken = _reader(api_key, version, "Response")(body)
     _check_end(api_key, version, body, taken)
     return correlation_id, message
 
@@ -212,7 +228,7 @@ def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tu
 def read_response_in_steps(api_key: int, version: int, frame: memoryview | bytes) -> Steps[Any]:
     """Return the message of `decode_response`."""
     _, version, body = _response_body(api_key, version, frame)
-    message, taken, _ = yield from _reader(compile_stepped_reader, api_key, version, "Response")(body)
+    message, taken, _ = yield from _stepped_reader(api_key, version, "Response")(body)
     _check_end(api_key, version, body, taken)
     return message
 

@@ -1,39 +1,54 @@
-"""The package of kafka-python without its clients, whose import takes longer than that of all messages. free
+"""The modules of kafka-python that have the messages of each API, imported without the rest of the library. free
 
-Programs that use the clients, too, notice nothing: the package runs its own code when one of its names is used.
+The clients take longer to import than all messages, and the messages of one module a tenth of all.
 """
 
-import importlib.util
-import sys
-from importlib.abc import Loader
-from threading import RLock
+from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
-_PACKAGE: Final = "kafka"
-_loading: Final = RLock()
+from ottla.deferred import defer_package
+
+_PACKAGES: Final = ("kafka", *(f"kafka.protocol.{name}" for name in ("admin", "consumer", "metadata", "producer")))
+SHARED: Final = ("kafka.errors", "kafka.protocol.schemas", "kafka.protocol.api_message")
+"""Modules that the messages of all APIs need."""
+_MODULES: Final = {
+    "consumer.fetch": "Fetch",
+    "consumer.group": "OffsetCommit OffsetFetch OffsetDelete JoinGroup SyncGroup Heartbeat LeaveGroup",
+    "consumer.offsets": "ListOffsets OffsetForLeaderEpoch",
+    "metadata.find_coordinator": "FindCoordinator",
+    "metadata.metadata": "Metadata",
+    "producer.produce": "Produce",
+    "producer.transaction": "InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers",
+    "sasl": "SaslHandshake SaslAuthenticate",
+    "admin.acl": "DescribeAcls CreateAcls DeleteAcls",
+    "admin.client_quotas": "DescribeClientQuotas AlterClientQuotas",
+    "admin.cluster": "AlterReplicaLogDirs DescribeLogDirs DescribeQuorum UpdateFeatures DescribeCluster",
+    "admin.configs": "DescribeConfigs AlterConfigs IncrementalAlterConfigs ListConfigResources",
+    "admin.groups": "DescribeGroups ListGroups",
+    "admin.topics": "CreateTopics DeleteTopics DeleteRecords CreatePartitions ElectLeaders AlterPartitionReassignments "
+    "ListPartitionReassignments DescribeTopicPartitions",
+    "admin.transactions": "DescribeProducers DescribeTransactions ListTransactions",
+    "admin.users": "DescribeUserScramCredentials AlterUserScramCredentials",
+}
+_OURS: Final = {
+    "ottla.protocol.messages": "ApiVersions DeleteGroups TxnOffsetCommit",
+    "ottla.protocol.messages.consumer_groups": "ConsumerGroupHeartbeat ConsumerGroupDescribe",
+}
+_MODULE_OF: Final = {
+    title: module
+    for module, titles in (_OURS | {f"kafka.protocol.{name}": titles for name, titles in _MODULES.items()}).items()
+    for title in titles.split()
+}
 
 
-class _MessagesOnly(ModuleType):
-    """The package, whose own code has not run yet."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Run the package's own code, which makes its names, and return this one."""
-        with _loading:
-            loader = self.__dict__.pop("_ottla_loader", None)
-            if loader is not None:
-                loader.exec_module(self)
-        return self.__getattribute__(name)
+def import_module_of_library(name: str) -> ModuleType:
+    """Import a module of kafka-python, or Ottla's own messages, without the rest of the library."""
+    for package in _PACKAGES:
+        defer_package(package)
+    return import_module(name)
 
 
-def import_without_clients() -> None:
-    """Let imports of kafka-python's messages not import its clients, unless they are imported already."""
-    with _loading:
-        spec = None if _PACKAGE in sys.modules else importlib.util.find_spec(_PACKAGE)
-        if spec is None or not isinstance(spec.loader, Loader):
-            return
-        module = _MessagesOnly(_PACKAGE)
-        module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
-        module.__package__, module.__path__ = _PACKAGE, [*(spec.submodule_search_locations or ())]
-        module.__dict__["_ottla_loader"] = spec.loader
-        sys.modules[_PACKAGE] = module
+def import_messages(title: str) -> ModuleType:
+    """Import the module with the messages of an API, by the API's title."""
+    return import_module_of_library(_MODULE_OF[title])

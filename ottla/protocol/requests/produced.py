@@ -8,8 +8,7 @@ refuses them, because consumers would stop at them.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from ottla.checksum import crc32c
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct, pack
 from typing import Any, Final, NoReturn
 
+from ottla.protocol.errors import Unwritable
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import write_unsigned_varint
 from ottla.protocol.walker import FORMATS
@@ -46,10 +47,6 @@ _FORMATS: Final = {**FORMATS, "uuid": "16s", "bitfield": "i"}
 _LENGTHS: Final = {"string": Struct(">h").pack, "bytes": Struct(">i").pack, "records": Struct(">i").pack}
 _SIZE: Final = Struct(">i").pack_into
 _NO_BITS: Final = -(1 << 31)
-
-
-class Unwritable(Exception):
-    """A value does not fit the version's schema, or a response does not fit its frame."""
 
 
 class Rows:

@@ -5,6 +5,7 @@ The broker still behaves as the newest release, and does not support versions th
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ottla.broker.api import api_versions
 from ottla.broker.api.context import Api, Broker, Reply, Request
@@ -17,7 +18,7 @@ def table_of(release: str) -> Mapping[int, Api]:
     """Return the API table of that release. Raises ValueError for an unknown release."""
     latest = latest_versions(release)
     table = {
-        key: api._replace(max_version=min(api.max_version, latest[key]))
+        key: replace(api, max_version=min(api.max_version, latest[key]))
         for key, api in TABLE.items()
         if key in latest and latest[key] >= api.min_version
     }
@@ -27,4 +28,4 @@ def table_of(release: str) -> Mapping[int, Api]:
         return api_versions.answer(broker, request, served, broker.cluster.image.features if named else {})
 
     key = ApiKey.API_VERSIONS.value
-    return table | {key: table[key]._replace(handle=handle)}
+    return table | {key: table[key].with_handler(handle)}

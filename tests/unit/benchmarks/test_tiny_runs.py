@@ -19,6 +19,7 @@ RUNS = {
     "admin_port": "--rounds 1 --transactions 20",
     "broker": "--megabytes 1 --seconds 0.01",
     "decode": "--size-mib 1 --rounds 1",
+    "first_answer": "--rounds 1 --only serve",
     "floor": "--megabytes 1 --rounds 1",
     "flush": "--seconds 0.05 --rounds 1",
     "make_log": "{tmp}/log --size-mib 1",

@@ -71,7 +71,10 @@ class Peer:
             if other is None
             else other.broker
         )
-        table = {HEARTBEAT: Api(HEARTBEAT, 0, 2, handle, ()), ApiKey.PRODUCE: Api(ApiKey.PRODUCE, 3, 3, handle, ())}
+        table = {
+            HEARTBEAT: Api(HEARTBEAT, 0, 2).with_handler(handle),
+            ApiKey.PRODUCE: Api(ApiKey.PRODUCE, 3, 3).with_handler(handle),
+        }
         self.connections = set()
         self.shared = SharedMemory() if other is None else other.shared
         dispatcher = Dispatcher(broker, table, first_use)

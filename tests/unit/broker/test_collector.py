@@ -15,9 +15,9 @@ class Held:
 @pytest.fixture
 def collector():
     was_enabled = gc.isenabled()
-    gc.disable()  # collections happen where the test wants them
     collector = Collector()
     collector.start()
+    gc.disable()  # collections happen where the test wants them
     yield collector
     collector.stop()
     if was_enabled:

@@ -34,7 +34,7 @@ def counting():
         return await echo(broker, request)
 
     peer = Peer(handle)
-    peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1, handle, ())
+    peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1).with_handler(handle)
     return peer, counts
 
 

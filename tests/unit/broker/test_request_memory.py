@@ -38,7 +38,7 @@ class Waiting:
         self._table(self.first)
 
     def _table(self, peer):
-        peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1, self.handle, ())
+        peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1).with_handler(self.handle)
 
     async def handle(self, broker, request):
         wait = Wait(broker.turns)
