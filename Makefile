@@ -86,7 +86,7 @@ tests: $(STAMP) $(COMPILED)
 	OTTLA_FAST=$(FAST) OTTLA_KILLS=$(KILLS) OTTLA_SEED=$(SEED) OTTLA_SEEDS=$(SEEDS) \
 	  $(BIN)/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED) $(TRIES)
 
-# The wheel with the compiled engine, unpacked beside links to the tests: those that run a broker without test doubles.
+# The wheel with the compiled engine, unpacked beside copies of the tests: those that run a broker without test doubles.
 OF_THE_FORM := $(addprefix tests/,api tables wire/broker wire/test_corpus_on_a_broker.py sim/test_seeds.py sim/test_forms.py \
   conformance/differential/test_differential.py)
 test-compiled: $(STAMP) $(COMPILED)
@@ -96,7 +96,7 @@ test-compiled: $(STAMP) $(COMPILED)
 	set -e; \
 	OTTLA_COMPILE=1 $(BIN)/python -m hatchling build -t wheel -d build/wheels; \
 	$(BIN)/python -m zipfile -e build/wheels/*.whl build/form; \
-	ln -s $(foreach name,$(filter-out ottla pyspark_ottla.py build,$(wildcard *)),$(CURDIR)/$(name)) build/form/; \
+	cp -R $(filter-out ottla pyspark_ottla.py build,$(wildcard *)) build/form/; \
 	cd build/form; export PYTHONPATH="$$PWD"; \
 	$(abspath $(BIN))/python -m ottla --version | grep 'compiled engine'; \
 	OTTLA_SEEDS=400 $(abspath $(BIN))/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED) $(TRIES) $(OF_THE_FORM)

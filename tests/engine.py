@@ -7,7 +7,7 @@ from ottla.protocol import varints
 IS_COMPILED = not str(varints.__file__).endswith(".py")
 
 
-def skip_if_compiled():
+def require_plain():
     """Skip a test that gives the engine a double of one of its own objects."""
     if IS_COMPILED:
         pytest.skip("the engine is compiled, and takes no double of its own objects")

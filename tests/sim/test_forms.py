@@ -11,8 +11,8 @@ from lab.simulation.faults import PROFILES
 from lab.simulation.outcome import run_seed
 
 SEEDS = (1, 2, 3)
-PLAIN = Path(__file__).resolve().parents[2]
-"""The checkout, in which `ottla` is plain Python."""
+PLAIN = Path(__file__).resolve().parents[4]
+"""The checkout, in whose `build/form` these tests run: there `ottla` is plain Python."""
 TRACES = """
 import json, sys
 from lab.simulation.faults import PROFILES

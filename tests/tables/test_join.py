@@ -10,7 +10,7 @@ from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from tests.engine import skip_if_compiled
+from tests.engine import require_plain
 from tests.fetching import fetch
 from tests.tables.rows import BUSY, EPOCH, FENCED, LOADING, MAPPING, STATE, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client, decode_produce
@@ -107,7 +107,7 @@ def test_offsets_of_a_group_that_was_not_added(case, client, parts):
 
 def forbid_requests(parts):
     """Fail the test if the coordinator is asked."""
-    skip_if_compiled()
+    require_plain()
     parts.coordinator.verify = lambda *given: pytest.fail("verified")
     parts.coordinator.add_partitions = lambda *given, **more: pytest.fail("added")
 
@@ -185,7 +185,7 @@ class Said:
     """A coordinator that gives the same answer to every question and counts the questions."""
 
     def __init__(self, parts, error):
-        skip_if_compiled()
+        require_plain()
         self.asked = []
         self.error = error
 

@@ -19,7 +19,7 @@ from ottla.protocol.batch_header import assign_offsets, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.values import TransactionMarker
-from tests.engine import skip_if_compiled
+from tests.engine import require_plain
 
 PARTITIONS = 4
 CHECK_MS = 600_000
@@ -33,7 +33,7 @@ class FakeLog:
     offline = None
 
     def __init__(self, index):
-        skip_if_compiled()
+        require_plain()
         self.index = index
         self.batches = []
         self.refuse = ErrorCode.NONE

@@ -30,7 +30,7 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import is_flexible
 from ottla.protocol.requests.produced import check_produced_batch
 from tests.broker_stub import broker_of
-from tests.engine import skip_if_compiled
+from tests.engine import require_plain
 
 STATE_TOPIC = "__transaction_state"
 
@@ -45,7 +45,7 @@ class FakeLog:
     """A partition of the transaction log. `hold` keeps appends from becoming durable, `refuse` fails them."""
 
     def __init__(self, index):
-        skip_if_compiled()
+        require_plain()
         self.index = index
         self.leader_epoch = 3
         self.offline = None
