@@ -27,7 +27,7 @@ FOLDERS = {
         "verification"
     ),
     "ottla/broker/coordinator": "runtime shard",
-    "ottla/broker/group": "commits log metadata_manager offsets shard",
+    "ottla/broker/group": "log metadata_manager offsets shard",
     "ottla/broker/log": (
         "batches flusher leader_epoch_cache log_validator partition producer_state_entry "
         "producer_state_manager results timestamps unified_log"

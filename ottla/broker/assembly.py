@@ -83,9 +83,9 @@ class Assembly:
         `zookeeper` is given for `producer.id.manager=zookeeper`.
         """
         self.config = config
-        self.connections: set[Connection] = set()
-        """The connections of clients."""
-        self.peer_connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """The connections of clients in the order of their arrival, in which the broker closes them when it stops."""
+        self.peer_connections: dict[Connection, None] = {}
         """The connections between the brokers of the process, which no limits count."""
         self._clock = clock
         self._turns = turns

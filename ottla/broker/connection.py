@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self,
         dispatcher: Dispatcher,
         turns: Turns,
-        connections: "set[Connection]",
+        connections: "dict[Connection, None]",
         config: Config,
         shared: SharedMemory | None = None,
         on_lost: Callable[[], None] | None = None,
@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox.connect(self._transport)
         name = transport.get_extra_info("peername")
         self.session.peer = f"{name[0]}:{name[1]}" if name else "?"
-        self._connections.add(self)
+        self._connections[self] = None
         if self.session.authenticator is not None:
             self._set_timer(Deadline(self._dispatcher.clock, self._turns, LOGIN_MS, self._login_is_late))
         if self.principal_of is not None:
@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = CLOSED
-        self._connections.discard(self)
+        self._connections.pop(self, None)
         self._outbox.disconnect()
         self._transport = LOST
         self._discard()

@@ -350,7 +350,8 @@ def test_markers_for_another_broker_are_a_request_that_needs_no_right_of_clients
     assert producer.describe().transaction_state == "CompleteCommit"
     (frame,) = [frame for frame in requests if frame[:4] == bytes([0, K.WRITE_TXN_MARKERS, 0, 2])]
     assert b"broker-1-txn-marker-sender" in frame
-    assert cluster.assembly.connections and not cluster.assembly.connections & cluster.assembly.peer_connections
+    clients, peers = cluster.assembly.connections, cluster.assembly.peer_connections
+    assert clients and not clients.keys() & peers.keys()
     topics = [{"name": LEDGER, "partition_indexes": [0]}]
     row = {"producer_id": 7, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0, "topics": topics}
     reply = cluster.ask_broker(2).call(K.WRITE_TXN_MARKERS, 1, markers=[row])

@@ -278,6 +278,7 @@ def test_a_profile_causes_its_faults_and_violates_no_guarantee(profile):
     assert [name for name in MET[profile] if not met[name]] == []
 
 
+@pytest.mark.plain
 def test_reused_sequences_are_fatal_only_if_the_rule_is_switched_off():
     """OUT_OF_ORDER_SEQUENCE_NUMBER is fatal for a client of this habit, UNKNOWN_PRODUCER_ID aborts a transaction."""
     met = Counter()
@@ -381,6 +382,7 @@ def test_migration_by_the_rules_of_kafka_fails_no_check(seed):
     assert run_seed(seed, PROFILES["consumer-groups-migration"]).problems == []
 
 
+@pytest.mark.plain
 def test_an_append_that_fails_and_is_acknowledged_is_noticed(monkeypatch):
     write = LogSegments.append
 
@@ -392,6 +394,7 @@ def test_an_append_that_fails_and_is_acknowledged_is_noticed(monkeypatch):
     assert any(run_seed(seed, PROFILES["io-errors"]).problems for seed in range(30))
 
 
+@pytest.mark.plain
 def test_a_failing_seed_is_made_smaller_and_fails_again():
     profile = PROFILES["mixed"]
     with PLANTS["aborted-list-empty"]():

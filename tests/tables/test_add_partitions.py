@@ -362,6 +362,7 @@ def test_offsets_join_with_the_partition_of_their_group(row, ask, rig, version):
     assert state.client_version == 0
 
 
+@pytest.mark.plain
 @row(*[f"ADDOFF-4 {error.name}" for error in (E.NONE, E.INVALID_REQUEST, LOADING, MAPPING, BUSY, E.NOT_COORDINATOR)])
 def test_offsets_are_added_as_any_partition_is(row):
     answer = E[row.split()[1]]

@@ -75,7 +75,7 @@ class Peer:
             HEARTBEAT: Api(HEARTBEAT, 0, 2).with_handler(handle),
             ApiKey.PRODUCE: Api(ApiKey.PRODUCE, 3, 3).with_handler(handle),
         }
-        self.connections = set()
+        self.connections = {}
         self.shared = SharedMemory() if other is None else other.shared
         dispatcher = Dispatcher(broker, table, first_use)
         self.connection = Connection(dispatcher, self.turns, self.connections, Config(), self.shared)
