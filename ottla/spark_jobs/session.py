@@ -158,16 +158,9 @@ def pack_packages(folder: Path) -> Path:
     """Write a zip, in `folder`, of the packages that an executor needs."""
     path = folder / "ottla.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in (
-            "ottla/__init__.py",
-            "ottla/files.py",
-            "ottla/printable.py",
-            "ottla/suggestion.py",
-            "ottla/verdict.py",
-            "pyspark_ottla.py",
-        ):
-            archive.write(ROOT / name, name)
+        files = [ROOT / "pyspark_ottla.py", *(ROOT / "ottla").glob("*.py")]
         for part in SHIPPED:
-            for file in sorted((ROOT / part).rglob("*.py")):
-                archive.write(file, file.relative_to(ROOT).as_posix())
+            files += (ROOT / part).rglob("*.py")
+        for file in sorted(files):
+            archive.write(file, file.relative_to(ROOT).as_posix())
     return path

@@ -36,8 +36,12 @@ def nodes(tree):
 
 def foreign_imports(folder):
     """Return the distributions that a folder's code imports at any depth. Imports for types alone do not count."""
+    return imported_by((ROOT / folder).rglob("*.py"))
+
+
+def imported_by(paths):
     found = set()
-    for path in (ROOT / folder).rglob("*.py"):
+    for path in paths:
         for node in nodes(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
@@ -96,6 +100,7 @@ def test_spark_jobs_and_testkit_import_what_their_extras_bring(folder):
 @pytest.mark.parametrize("requirement", PROJECT["dependencies"])
 def test_every_core_dependency_is_imported(requirement):
     used = set().union(*(foreign_imports(f"ottla/{part}") for part in ("protocol", "broker", "admin", "client", "cli")))
+    used |= imported_by((ROOT / "ottla").glob("*.py"))
     assert names([requirement]) <= used
 
 
