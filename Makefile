@@ -96,7 +96,7 @@ test-compiled: $(STAMP) $(COMPILED)
 	set -e; \
 	OTTLA_COMPILE=1 $(BIN)/python -m hatchling build -t wheel -d build/wheels; \
 	$(BIN)/python -m zipfile -e build/wheels/*.whl build/form; \
-	cp -R $(filter-out ottla pyspark_ottla.py build,$(wildcard *)) build/form/; \
+	cp -R $(filter-out ottla pyspark_ottla.py build dist ottla-data spark-warehouse metastore_db,$(wildcard *)) build/form/; \
 	cd build/form; export PYTHONPATH="$$PWD"; \
 	$(abspath $(BIN))/python -m ottla --version | grep 'compiled engine'; \
 	OTTLA_SEEDS=400 $(abspath $(BIN))/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED) $(TRIES) $(OF_THE_FORM)

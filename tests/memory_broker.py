@@ -66,11 +66,11 @@ class Scales(ChargeMeter):
             sys.setprofile(self._count)
 
     def end(self, work):
-        sys.setprofile(None)
-        super().end(work)
         if self._weighs:
+            sys.setprofile(None)
             uncharged = self._calls - (self._turns.charged_us - self._before_us) * CALLS_PER_US
             self.uncharged_calls = max(self.uncharged_calls, uncharged)
+        super().end(work)
 
     def _count(self, frame, event, argument):
         if event in ("call", "c_call"):

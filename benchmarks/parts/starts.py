@@ -124,13 +124,13 @@ def _first_requests(address: str) -> Figures:
     with raw.open_connection(address) as connection:
         for api, request, version in _requests():
             began = time.perf_counter()
-            while not _is_served(connection.send(request, version)):
+            while not _has_no_error(connection.send(request, version)):
                 pass
             figures[f"{api.title}_ms"] = (time.perf_counter() - began) * 1e3
     return figures
 
 
-def _is_served(response: object) -> bool:
+def _has_no_error(response: object) -> bool:
     """Return whether a response has no error; Metadata has one while it creates the topic."""
     topics = getattr(response, "topics", ())
     return all(not topic.error_code for topic in topics)

@@ -12,16 +12,12 @@ requests that need it. Source: RE2/J, with the flags that Kafka's `ListTransacti
 """
 
 import re
+from importlib.util import find_spec
 from typing import Any, Final
 
 from ottla.broker.costs import PATTERN_STEP_US, ROW_US
 
-try:
-    import re2
-except ImportError:
-    re2 = None
-
-AVAILABLE: Final = re2 is not None
+AVAILABLE: Final = find_spec("re2") is not None
 
 MAX_BYTES: Final = 1024
 MAX_UNICODE_CLASSES: Final = 64
@@ -67,6 +63,8 @@ class Pattern:
 
 def compile_pattern(text: str) -> Pattern:
     """Compile the expression `text`. Raises PatternError if it is invalid."""
+    import re2  # a start does not need it
+
     if len(text.encode()) > MAX_BYTES or text.count(r"\p") + text.count(r"\P") > MAX_UNICODE_CLASSES:
         raise PatternError(f"it has more than {MAX_BYTES} bytes or {MAX_UNICODE_CLASSES} Unicode classes")
     readable = _as_re2(text).encode()

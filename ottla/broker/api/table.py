@@ -7,7 +7,6 @@ the first request.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Final
 
 from ottla.broker.api.authorization import (
@@ -45,11 +44,12 @@ from ottla.broker.api.authorization import (
 from ottla.broker.api.context import Api
 from ottla.broker.api.operations import TOPIC_NEEDS
 from ottla.broker.config import Config
+from ottla.broker.pattern import AVAILABLE
 from ottla.protocol.api_keys import ApiKey
 
 _ALTER_CONFIGS: Final = tuple(dict.fromkeys(ALTER_CONFIGS.values()))
-_LIST_TRANSACTIONS_LAST: Final = 1 if find_spec("re2") is None else 2
-"""Version 2 has patterns (`ottla/broker/pattern.py`)."""
+_LIST_TRANSACTIONS_LAST: Final = 2 if AVAILABLE else 1
+"""Version 2 has patterns."""
 
 _APIS: Final = (
     Api(ApiKey.PRODUCE, 3, 13, (WRITE_ID, WRITE_TOPIC), advertised_from=0),

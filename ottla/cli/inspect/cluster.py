@@ -38,7 +38,6 @@ def ask_cluster(address: KafkaAddress) -> ClusterState:
             readable = [(one.log.topic, one.log.partition) for one in partitions if not one.unread]
             opened, gaps = cluster.open_transactions(readable)
             coordinated, unheard = cluster.known_transactions(topology)
-            coordinated.sort()
             gaps += unheard
             groups = _count_commits(cluster, topology, gaps)
     except Unanswered as error:

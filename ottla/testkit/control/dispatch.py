@@ -42,19 +42,6 @@ class _Served:
 class Steering:
     """The faults of a dispatcher. `real_clock` is the machine's: delays end while the broker's clock is stopped too."""
 
-    __slots__ = (
-        "_broker",
-        "_brokers",
-        "_dispatcher",
-        "_journal",
-        "_journal_id",
-        "_node_id",
-        "_of_the_kit",
-        "_plan",
-        "_real_clock",
-        "_turns",
-    )
-
     def __init__(
         self,
         dispatcher: Dispatcher,
