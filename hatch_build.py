@@ -36,7 +36,7 @@ FOLDERS = {
     "ottla/broker/txn": (
         "completion_waiters coordinator end_txn_rules log machine markers shard state_manager states values"
     ),
-    "ottla/protocol": "batch batch_header hashing record_frames records values varints",
+    "ottla/protocol": "batch batch_header errors hashing record_frames records values varints",
     "ottla/protocol/internal_topics": "offsets_records transaction_records",
     "ottla/protocol/requests": "codec fetch_wire fetched frames produce_wire produced",
 }

@@ -3,10 +3,11 @@
 All listeners share one count of connections (`docs/decisions/connection-limits.md`).
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ottla.broker.admission import Admission, Limits
 from ottla.broker.api.context import Broker
@@ -196,7 +197,7 @@ class Listeners:
             connection.principal_of = tls.principal
         return connection
 
-    def _accept_peer(self, node_id: int) -> Connection | None:
+    def _accept_peer(self, node_id: int) -> asyncio.BufferedProtocol | None:
         self._turns.charge(CONNECTION_US)
         return self._assembly.accept_peer(node_id)
 
@@ -272,8 +273,8 @@ class _ListenerCallbacks:
         self.defer = listening.defer
         self.report_failure = listening.report_failure
 
-    def accept(self, ip: str, port: int) -> Connection | None:
-        return self._listening.accept(self._name, ip, self._broker)
+    def accept(self, ip: str, port: int) -> asyncio.BaseProtocol | None:
+        return cast(asyncio.BaseProtocol | None, self._listening.accept(self._name, ip, self._broker))
 
 
 def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:

@@ -5,7 +5,7 @@ Topics, this broker, the brokers of the cluster ("") and groups have configs tha
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.authorization import ALTER_CONFIGS, refuse_configs
 from ottla.broker.api.context import Broker, Reply, Request
@@ -27,7 +27,7 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.topic_names import detect_invalid_topic
 
-_OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
+_OTHER_RESOURCES: Final = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
 

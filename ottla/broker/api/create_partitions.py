@@ -6,7 +6,7 @@ determines the partition of each id or group.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
 from ottla.broker.api.context import Broker, Reply, Request
@@ -19,8 +19,8 @@ from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
 from ottla.protocol.errors import ApiError, ErrorCode
 
-FIRST_STRICT_VERSION = 3
-MAX_PARTITIONS = 10_000
+FIRST_STRICT_VERSION: Final = 3
+MAX_PARTITIONS: Final = 10_000
 """The partitions that one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 
 

@@ -26,15 +26,15 @@ from ottla.protocol.values import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
-MAX_PARTITIONS = 10_000
+MAX_PARTITIONS: Final = 10_000
 """The partitions of one request, of all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
 
-FIRST_STRICT_VERSION = 6
+FIRST_STRICT_VERSION: Final = 6
 
-_REFUSED = ApiError(CREATE_TOPIC.error, "Authorization failed.")
-_EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+_REFUSED: Final = ApiError(CREATE_TOPIC.error, "Authorization failed.")
+_EXCESSIVE: Final = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
-_DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_DUPLICATE: Final = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

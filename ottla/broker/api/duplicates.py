@@ -13,7 +13,7 @@ the memory for replies, which holds the read bytes.
 """
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.costs import FILE_CALL_US, ROW_US
@@ -26,7 +26,7 @@ from ottla.protocol.errors import ErrorCode, ProtocolError
 
 log = logging.getLogger(__name__)
 
-MOST_CHARS = 249
+MOST_CHARS: Final = 249
 """The most characters of a name in the log."""
 
 

@@ -47,14 +47,14 @@ from ottla.protocol.requests.fetch_wire import (
 )
 from ottla.protocol.values import ZERO_UUID
 
-READ_COMMITTED = 1
+READ_COMMITTED: Final = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 FIRST_VERSION_WITH_SESSIONS: Final = 7
 FIRST_VERSION_WITH_LEADERS: Final = 16
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Errors whose rows name the leader."""
-MAX_RESPONSE_BYTES = 55 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 55 * 1024 * 1024
 WAITING_ROW_BYTES: Final = 1_000
 """The approximate memory of one partition of a parked Fetch, with the session that it may begin."""
 ROW_BYTES: Final = 40

@@ -17,6 +17,7 @@ IDEMPOTENT_WRITE on the cluster or WRITE on any topic (KIP-679).
 """
 
 import logging
+from typing import Final
 
 from ottla.broker.api.authorization import IDEMPOTENT_WRITE, TWO_PHASE_COMMIT_ID, WRITE_ANY_TOPIC, WRITE_ID
 from ottla.broker.api.context import Broker, Reply, Request
@@ -29,8 +30,8 @@ from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 
-FIRST_VERSION_WITH_EXPECTATION = 3
-FIRST_VERSION_WITH_FENCED = 4
+FIRST_VERSION_WITH_EXPECTATION: Final = 3
+FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

@@ -22,8 +22,8 @@ from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 
-INT64_MAX = 2**63 - 1
-ROWS_AT_ONCE = 250
+INT64_MAX: Final = 2**63 - 1
+ROWS_AT_ONCE: Final = 250
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -8,6 +8,7 @@ have the partition (AddOffsetsToTxn); that is verified in the same step as the a
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import READ_GROUP, WRITE_ID
@@ -21,9 +22,9 @@ from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
-FIRST_VERSION_WITH_ABORTABLE = 4
-FIRST_VERSION_THAT_ADDS = 5
-FIRST_VERSION_WITH_TOPIC_IDS = 6
+FIRST_VERSION_WITH_ABORTABLE: Final = 4
+FIRST_VERSION_THAT_ADDS: Final = 5
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 6
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

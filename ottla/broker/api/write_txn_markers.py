@@ -21,8 +21,8 @@ from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
 
-FIRST_VERSION_WITH_GENERATION = 2
-UNKNOWN_GENERATION = -1
+FIRST_VERSION_WITH_GENERATION: Final = 2
+UNKNOWN_GENERATION: Final = -1
 _NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
