@@ -10,8 +10,9 @@ with TRANSACTION_ABORTABLE, which the broker does not answer here. Clients of tr
 from typing import Final
 
 from ottla.broker.api.authorization import READ_GROUP, WRITE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.protocol.errors import ErrorCode
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from ottla.broker.api import refusals
 from ottla.broker.api.authorization import CLUSTER_ACTION, WRITE_ID, WRITE_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request, count_rows
+from ottla.broker.api.context import Broker, count_rows
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply, encode_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2

@@ -8,9 +8,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.authorization import ALTER_CONFIGS, refuse_configs
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.config.altered import TOPIC_FAMILY, Altered, Family, broker_family, group_family
 from ottla.broker.config.dynamic import CLUSTER_RESOURCE, cluster_problem, has_effect, in_force
 from ottla.broker.config.listener_options import of_listener

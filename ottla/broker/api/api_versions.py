@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Encoded, Reply, Request
 from ottla.broker.cluster.features import SUPPORTED_FEATURES
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode

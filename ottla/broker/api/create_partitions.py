@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.create_topics import assignment_problem
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import CHANGE_US

@@ -12,9 +12,10 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import CREATE_ANY_TOPIC, CREATE_TOPIC, SEE_TOPIC_CONFIGS, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.cluster.metadata import Cluster

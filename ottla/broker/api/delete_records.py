@@ -8,8 +8,9 @@ DELETE of the topic.
 from typing import Final
 
 from ottla.broker.api.authorization import DELETE_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.protocol.errors import ErrorCode
 

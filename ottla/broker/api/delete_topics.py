@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.api.authorization import DELETE_ANY_TOPIC, DELETE_TOPIC, DESCRIBE_TOPIC, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED

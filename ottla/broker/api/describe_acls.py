@@ -8,8 +8,9 @@ from typing import Final
 
 from ottla.broker.api.acls import filter_of, refusal
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import ACL_MATCH_US
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord

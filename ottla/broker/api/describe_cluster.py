@@ -10,8 +10,9 @@ from typing import Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import ErrorCode
 
 BROKERS: Final = 1

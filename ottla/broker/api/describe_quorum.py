@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.protocol.errors import ErrorCode
 

@@ -15,7 +15,8 @@ the memory for replies, which holds the read bytes.
 import logging
 from typing import Final, NamedTuple
 
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.costs import FILE_CALL_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult

@@ -11,7 +11,7 @@ Source: `ReplicationControlManager.electLeaders` of Kafka 4.3.1.
 from typing import Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.partition_rows import (
     MOST_CHANGED,
     TOO_MANY,
@@ -21,6 +21,7 @@ from ottla.broker.api.partition_rows import (
     tabulate,
 )
 from ottla.broker.api.reply import with_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.leadership import Leadership
 from ottla.broker.costs import ROW_US
 from ottla.protocol.errors import ApiError, ErrorCode

@@ -20,7 +20,7 @@ small pieces are read, because a system call costs more than copying them.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.fetch_check import (
     NOT_READ,
     ROWS_AT_ONCE,
@@ -31,6 +31,7 @@ from ottla.broker.api.fetch_check import (
     find_session,
     name_of,
 )
+from ottla.broker.api.request import Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from ottla.broker.log.partition import Partition

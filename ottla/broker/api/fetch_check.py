@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.api.authorization import CLUSTER_ACTION, READ_TOPIC
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.costs import ROW_US
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Place, TopicKey
 from ottla.broker.log.partition import Partition

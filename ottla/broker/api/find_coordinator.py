@@ -8,8 +8,9 @@ authorized request.
 from typing import Any, Final
 
 from ottla.broker.api.authorization import CLUSTER_ACTION, DESCRIBE_GROUP, DESCRIBE_ID, MESSAGES, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
 

@@ -20,8 +20,9 @@ import logging
 from typing import Final
 
 from ottla.broker.api.authorization import IDEMPOTENT_WRITE, TWO_PHASE_COMMIT_ID, WRITE_ANY_TOPIC, WRITE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.txn.values import Decision
 from ottla.protocol.acls import CLUSTER_NAME

@@ -11,10 +11,11 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.authorization import DESCRIBE_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.fetch import READ_COMMITTED
 from ottla.broker.api.fetch_check import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.api.authorization import SEE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US, PATTERN_BYTE_US, ROW_US
 from ottla.broker.pattern import MAX_BYTES, Pattern, PatternError, compile_pattern
 from ottla.broker.txn.states import TransactionStatus

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.refusals import report_rows as report_rows
 from ottla.broker.api.reply import with_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow

@@ -16,12 +16,13 @@ from itertools import chain, groupby, islice
 from typing import Final
 
 from ottla.broker.api import duplicates, durability, verification
-from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request, count_rows
+from ottla.broker.api.context import Broker, count_rows
 from ottla.broker.api.duplicates import MOST_CHARS, Duplicate
 from ottla.broker.api.fencing_log import FENCED
 from ottla.broker.api.produce_check import Write, check_all, check_records, transactional_header
 from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import NO_REPLY, Close, Encoded, Reply, Request
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.broker.api.authorization import WRITE_ID, WRITE_TOPIC
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import ROW_US
 from ottla.broker.log.log_validator import ValidationResult, is_recompressed

@@ -12,9 +12,10 @@ from typing import Final
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import READ_GROUP, WRITE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.offset_commit import Rows, commit_rows, find_topic, or_else, refused_rows, with_topics
 from ottla.broker.api.refusals import report_rows as report_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.commits import CommitRow

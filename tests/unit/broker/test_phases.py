@@ -8,7 +8,7 @@ import pytest
 from lab.simulation.faults import PROFILES
 from lab.simulation.outcome import run_seed
 from ottla.broker import phases
-from ottla.broker.api.context import Close, Encoded
+from ottla.broker.api.request import Close, Encoded
 from ottla.broker.connection import Connection
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import SHARE_US, Wait
