@@ -1,6 +1,5 @@
 """The object graph of one broker, over any clock, disk and turns. The daemon and the simulation both use it. shell"""
 
-import asyncio
 from collections.abc import Callable
 from functools import cached_property, partial
 from logging import getLogger
@@ -27,6 +26,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.metrics import Metrics, TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
+from ottla.broker.ports.listener import BufferedProtocol
 from ottla.broker.ports.workers import Workers
 from ottla.broker.security.scram import ScramUsers
 from ottla.broker.security.session import DEFAULT_LISTENER
@@ -267,7 +267,7 @@ class Assembly:
             connection.ask_for_login(authenticator, self.config, mechanisms.max_receive_bytes)
         return connection
 
-    def accept_peer(self, node_id: int) -> asyncio.BufferedProtocol | None:
+    def accept_peer(self, node_id: int) -> BufferedProtocol | None:
         """Return the protocol object of a connection to the broker of this id from another one; None if it is
         stopped."""
         if node_id in self.broker.cluster.stopped_ids:
@@ -276,7 +276,7 @@ class Assembly:
         connection = Connection(dispatcher, self._turns, self.peer_connections, self.config, self._shared)
         connection.session.node_id = node_id
         connection.session.is_peer = True
-        return cast(asyncio.BufferedProtocol, connection)
+        return cast(BufferedProtocol, connection)
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""

@@ -149,7 +149,7 @@ class Connection:
             try:
                 self.session.principal = self.principal_of(encrypted.getpeercert(binary_form=True))
             except ValueError as error:
-                self._refuse(str(error))
+                self._close_with_reason(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = CLOSED
@@ -281,7 +281,7 @@ class Connection:
                 frame = inbox.next_frame() if waiting_bytes else None
             except ProtocolError as error:
                 is_logged = self._dispatcher.detect_non_kafka(self.session.peer, inbox.first_bytes)
-                self._refuse("" if is_logged else str(error))
+                self._close_with_reason("" if is_logged else str(error))
                 break
             if frame is None:
                 if self._intake == TAKES_RECEIVED:
@@ -299,7 +299,7 @@ class Connection:
         reservation = None if self._memory is None else self._memory.hand_over()
         dispatcher = self._dispatcher
         send: Send = self._send
-        refuse: Refuse = self._refuse
+        refuse: Refuse = self._close_with_reason
         if dispatcher.observer.on_request is not None and not self.session.sends_tokens:
             send, refuse = dispatcher.observer.on_request(frame, self.session, send, refuse)
         start = dispatcher.start if dispatcher.steered_by is None else dispatcher.steered_by
@@ -456,7 +456,7 @@ class Connection:
         if activity is not None:
             activity.discard()
 
-    def _refuse(self, reason: str) -> None:
+    def _close_with_reason(self, reason: str) -> None:
         """Close because of the bytes that the peer sent. Log `reason`, unless it is empty. Send the queued replies."""
         self._activity = None
         if self._phase == CLOSED:
