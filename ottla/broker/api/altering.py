@@ -96,7 +96,7 @@ async def _alter(
         await broker.turns.spend(CHANGE_US)
 
 
-def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
+def _check_resource(broker: Broker, resource: Resource) -> ApiError | None:
     """Return the reason why the request for this resource is invalid, before its values are checked, or None."""
     invalid = ErrorCode.INVALID_REQUEST
     if len(set(resource.config_names)) < len(resource.config_names):
@@ -137,7 +137,7 @@ def _refuse_broker(broker: Broker, resource: Resource) -> ApiError | None:
 
 def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiError, list[ConfigRecord]]:
     refused = (
-        _refuse(broker, resource)
+        _check_resource(broker, resource)
         or refuse_configs(broker, request, ALTER_CONFIGS, resource.kind, resource.name)
         or _refuse_kind(resource)
     )

@@ -64,7 +64,7 @@ class _Adding:
         cluster, turns = self._broker.cluster, self._broker.turns
         for item in accepted:
             topic = cluster.topics.get(item.name)
-            refused = _refuse(cluster, topic, item, self._left)
+            refused = _check_growth(cluster, topic, item, self._left)
             if refused is None and topic is not None and self._quota is not None:
                 refused = None if self._quota.takes(item.count - topic.partition_count) else QUOTA_EXCEEDED
             self._outcomes[item.name] = refused
@@ -75,7 +75,7 @@ class _Adding:
             await turns.spend(CHANGE_US)
 
 
-def _refuse(cluster: Cluster, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
+def _check_growth(cluster: Cluster, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
     """Return the reason why partitions cannot be added, or None. Source:
     `ReplicationControlManager.createPartitions`."""
     if topic is None:

@@ -97,7 +97,7 @@ async def _create(
 ) -> None:
     """Decide each topic and log it. `outcomes` get the id or the refusal, `unplaced` names without a broker."""
     for topic in accepted:
-        refused = _refuse(broker, topic)
+        refused = _check_topic(broker, topic)
         if refused is not None:
             outcomes[topic.name] = refused
             if refused.error in _LOGGED:
@@ -126,7 +126,7 @@ def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiEr
     )
 
 
-def _refuse(broker: Broker, topic: Any) -> ApiError | None:
+def _check_topic(broker: Broker, topic: Any) -> ApiError | None:
     if topic.name in INTERNAL_TOPICS and topic.name not in broker.cluster.topics:
         return ApiError(ErrorCode.INVALID_REQUEST, f"The internal topic {topic.name} is created when it is needed")
     problem = broker.cluster.name_problem(topic.name)

@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     keys = dict.fromkeys(body.coordinator_keys if version >= FIRST_VERSION_WITH_KEYS else (body.key,))
     topic, need = _OF_TYPE.get(body.key_type if version >= 1 else 0, ("", None))
     refused = await find_denials(broker, request, need, keys) if need is not None else ()
-    unserved = await _refuse(broker, request, topic) if len(refused) < len(keys) else {}
+    unserved = await _refuse_keys(broker, request, topic) if len(refused) < len(keys) else {}
     if version < FIRST_VERSION_WITH_KEYS:
         if need is not None and refused:
             return encode_reply(request, **_nowhere(need.error, MESSAGES[need.error]))
@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(coordinators=coordinators)
 
 
-async def _refuse(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
+async def _refuse_keys(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
     """Return the answer for every key if no coordinator can be named; else create the internal topic."""
     version, key_type = request.api_version, request.body.key_type
     if not topic:
