@@ -1,4 +1,4 @@
-"""The argument and the results of a handler. pure"""
+"""The broker that handlers call, and an API: its versions, its rights, its handler. pure"""
 
 from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
