@@ -5,6 +5,7 @@ import errno
 import logging
 
 import pytest
+import uvloop
 
 from lab.metadata import create_internal_topic, create_topic
 from ottla.broker.api.request import Request
@@ -72,7 +73,7 @@ def ask(tmp_path, monkeypatch, caplog):
             await server.stop()
 
     def ask(key, version, body):
-        reply = asyncio.run(live(key, version, body))
+        reply = uvloop.run(live(key, version, body))
         # One line for the partition with the error and one for the directory; none for later errors.
         # Of this broker: a client of an earlier test may still be looking for its own.
         mine = [record for record in caplog.records if record.name.startswith("ottla")]

@@ -1,6 +1,5 @@
 """First users of a directory: from Ottla's `add.scram`, and from Apache Kafka's `kafka-storage format`."""
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -8,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from lab.metadata import change_security
 from ottla.broker.config import Config, Listener
@@ -40,7 +40,7 @@ def users_of(directory, add_scram="", between=lambda broker: None):
         await server.stop()
         return found
 
-    return asyncio.run(live())
+    return uvloop.run(live())
 
 
 def lets_in(user, password):

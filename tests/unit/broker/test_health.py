@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import uvloop
 
 from lab.metadata import create_topic
 from ottla.admin.health import health_routes
@@ -56,7 +57,7 @@ def killed_logs(config):
         logs.close = logs.abandon
         await server.stop()
 
-    asyncio.run(live())
+    uvloop.run(live())
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_readyz_reports_remaining_work_during_recovery_and_then_ready(config, ki
         assert ends == [1] * PARTITIONS
         await server.stop()
 
-    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
+    uvloop.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
 
 
 @pytest.mark.slow
@@ -148,7 +149,7 @@ def test_a_start_that_is_given_up_leaves_the_directory_to_the_next(config, kille
             assert produce(again.broker.cluster.partition("ledger", index)).base_offset == 1
         await again.stop()
 
-    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
+    uvloop.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
@@ -185,7 +186,7 @@ def test_a_broker_that_lets_requests_end_before_it_stops_is_not_ready(config, mo
         with pytest.raises(ConnectionError):
             await fetch
 
-    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
+    uvloop.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
 
 
 SIGNALLED = """
@@ -328,5 +329,5 @@ def test_only_an_admin_port_with_acls_and_no_token_logs_a_warning(config, caplog
         await server.start()
         await server.stop()
 
-    asyncio.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
+    uvloop.run(asyncio.wait_for(live(), EVENT_TIMEOUT_S))
     assert ("--admin-token-file" in caplog.text) == warned

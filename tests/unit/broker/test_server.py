@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import uvloop
 
 from lab.metadata import create_topic
 from ottla.broker.config import Config, Listener
@@ -34,7 +35,7 @@ def start_and_stop(config, between=lambda broker: None, **options):
         await server.stop()
         return server.broker
 
-    return asyncio.run(live())
+    return uvloop.run(live())
 
 
 def produce(partition):
@@ -53,7 +54,7 @@ def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tm
             with pytest.raises(OSError, match=r"^Cannot listen on PLAINTEXT://127\.0\.0\.1:\d+: .* in use$"):
                 await Server(config(taken.getsockname()[1])).start()
 
-        asyncio.run(fail())
+        uvloop.run(fail())
     assert clean.exists()
     start_and_stop(config())
 
@@ -65,7 +66,7 @@ def test_a_start_on_a_used_port_leaves_no_data_directory(config, tmp_path):
             with pytest.raises(OSError, match=r"^Cannot listen on PLAINTEXT://127\.0\.0\.1:\d+: .* in use$"):
                 await Server(config(taken.getsockname()[1])).start()
 
-        asyncio.run(fail())
+        uvloop.run(fail())
     assert not (tmp_path / "data").exists()
 
 
@@ -79,7 +80,7 @@ def test_start_that_fails_in_the_metadata_lets_go_of_the_directory(config, tmp_p
         with pytest.raises(LogDirectoryError, match="begins at offset 1"):
             await Server(config()).start()
 
-    asyncio.run(fail())
+    uvloop.run(fail())
     log_starts.unlink()
     start_and_stop(config())
 
@@ -109,7 +110,7 @@ def test_gc_callbacks_are_registered_only_while_the_broker_runs(config):
             await asyncio.sleep(0)
         await server.stop()
 
-    asyncio.run(live())
+    uvloop.run(live())
     assert gc.callbacks == before
     assert gc.get_freeze_count() == 0
 
