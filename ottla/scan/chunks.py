@@ -33,6 +33,12 @@ ROWS_PER_CHUNK = 16_384
 # At most PIECES_AHEAD remote pieces are opened in advance, and none while BYTES_AHEAD bytes are left to read.
 PIECES_AHEAD = 8
 BYTES_AHEAD = 16 * 1024 * 1024
+# Batches that producers filled. A log is expected to have no smaller ones until they are read.
+_USUAL_BATCH_BYTES = 16 * 1024
+# The bytes in which the search for a batch header takes as long as the walk over a batch.
+_SEARCHED_BYTES = 32
+# The sum of a smaller offset and a batch's offset delta fits 64 bits.
+_LAST_OFFSET = 2**63 - 2**32
 
 
 class SegmentPiece(NamedTuple):
@@ -60,7 +66,7 @@ class SegmentPiece(NamedTuple):
     @property
     def offset_limit(self) -> int:
         """The first offset after the segment: it spans 2^31, because its indexes hold int32 offsets from its base."""
-        return self.base_offset + 2**31
+        return min(self.base_offset + 2**31, _LAST_OFFSET)
 
 
 class Chunk(NamedTuple):
@@ -110,7 +116,7 @@ class SegmentReader:
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
             return
-        expect(piece.end - piece.start)
+        expect(piece.size_bytes // _USUAL_BATCH_BYTES)
         self._file = self._open(piece)
         try:
             self._look_ahead(piece.end - piece.start)
@@ -162,6 +168,7 @@ class SegmentReader:
         self._base, self._filled, at = piece.start, 0, 0
         while self._base + at < piece.end:
             count, stopped, why, after = headers.walk_headers(*self._arguments(piece, at, next_offset))
+            expect(count - (stopped - at) // _USUAL_BATCH_BYTES)
             rows = self._rows[:count]
             broken = first_bad_crc(self._buffer.data, rows) if self._check_crc else count
             if broken:
@@ -268,9 +275,9 @@ class SegmentReader:
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
             if len(window) < LEGACY_SMALLEST:
                 return -1
-            expect(len(window))
+            expect(len(window) // _SEARCHED_BYTES)
             found = headers.find_header(
-                window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit
+                window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit, self._rows[0]
             )
             if found < 0:
                 position += max(len(window) - HEADER_SIZE, 0) + 1
@@ -294,7 +301,7 @@ class SegmentReader:
         if legacy is None:
             if room < HEADER_SIZE:
                 return False
-            if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
+            if headers.check_header(head, 0, room, next_offset, piece.offset_limit, self._rows[0]) != headers.CUT:
                 return False
             return self._crc_is_right(position, read_header(head.data))
         elif not (least_size(legacy.magic) <= legacy.size_bytes <= room and legacy.base_offset >= next_offset):

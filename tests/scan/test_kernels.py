@@ -26,13 +26,13 @@ from tests.timeout import EVENT_TIMEOUT_S
 NAMES = [(name, True) for name in schemas.VIEWS[schemas.RECORDS]]
 KINDS = (PLAIN, COMPILED)
 NEVER = np.empty((0, 3), dtype=np.int64)
-# The modules of a process: with nothing to read, with as much as plain kernels read, with a byte more.
+# The modules of a process: with nothing to do, with as much as plain kernels do, with a step more.
 CHOOSING = """
 import sys
 import numpy as np
 from ottla.scan.compiled import kernels
-for size in 0, kernels.PLAIN_BYTES, 1:
-    kernels.expect(size)
+for steps in 0, kernels.PLAIN_STEPS, 1:
+    kernels.expect(steps)
     assert kernels.varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)
     print("numba" in sys.modules)
 """
@@ -102,7 +102,7 @@ def run_kernels(data):
     followed = [found.tolist() for found in follower.follow(rows, 0, 0)]
     left = follower.leaving()
     joined = states.enter(left, [left]).rows.tolist()
-    found = headers.find_header(buffer, min(1, end), end, end, 0, 2**31)
+    found = headers.find_header(buffer, min(1, end), end, end, 0, 2**31, headers.header_rows(1)[0])
     states_left = left.rows.tolist(), joined
     return stopped, rows.tolist(), followed, follower.totals.tolist(), states_left, found, read(buffer, rows)
 
@@ -132,7 +132,7 @@ def test_plain_and_compiled_kernels_give_the_same_results(data):
 
 
 @pytest.mark.slow
-def test_kernels_are_compiled_only_after_enough_bytes_were_read():
+def test_kernels_are_compiled_only_after_enough_steps():
     done = subprocess.run(
         [sys.executable, "-c", CHOOSING], capture_output=True, text=True, check=False, timeout=EVENT_TIMEOUT_S
     )
