@@ -22,6 +22,7 @@ from ottla.protocol.batch_header import (
     read_header,
     read_legacy_header,
 )
+from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.scan import headers, storage
 from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
@@ -37,8 +38,6 @@ BYTES_AHEAD = 16 * 1024 * 1024
 _USUAL_BATCH_BYTES = 16 * 1024
 # The bytes in which the search for a batch header takes as long as the walk over a batch.
 _SEARCHED_BYTES = 32
-# The sum of a smaller offset and a batch's offset delta fits 64 bits.
-_LAST_OFFSET = 2**63 - 2**32
 
 
 class SegmentPiece(NamedTuple):
@@ -65,8 +64,11 @@ class SegmentPiece(NamedTuple):
 
     @property
     def offset_limit(self) -> int:
-        """The first offset after the segment: it spans 2^31, because its indexes hold int32 offsets from its base."""
-        return min(self.base_offset + 2**31, _LAST_OFFSET)
+        """An offset that no batch begins at: a segment spans 2^31, because its indexes hold int32 offsets.
+
+        The sum of a smaller offset and of an offset delta fits 64 bits.
+        """
+        return min(self.base_offset + 2**31, LAST_BASE_OFFSET + 1)
 
 
 class Chunk(NamedTuple):

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.scan import states
+from ottla.scan import chunks, states
 from ottla.scan.damage_log import DamagedSegment
 from ottla.scan.listing import list_partitions
 from ottla.scan.ranges import cut_partition
@@ -123,6 +123,18 @@ def test_batch_larger_than_a_chunk_is_read_whole(write_log):
     log.data(1)
     (part,) = scan(write_log.root)
     assert records([part]) == 3
+
+
+@pytest.mark.parametrize(("batches", "value", "steps"), [(100, b"", 100), (1, bytes(100 * 1024), 6)])
+def test_small_batches_are_more_work_than_was_expected(write_log, monkeypatch, batches, value, steps):
+    """A batch is a step. Until it is read, a step for each 16 KiB is expected."""
+    log = write_log()
+    for _ in range(batches):
+        log.data(1, value=value)
+    expected = []
+    monkeypatch.setattr(chunks, "expect", lambda more: expected.append(max(more, 0)))
+    scan(write_log.root)
+    assert sum(expected) == steps
 
 
 def test_a_wrong_offset_index_loses_no_records(write_log):

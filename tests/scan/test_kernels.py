@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.scan import frames, headers, schemas, states
 from ottla.scan.columns import ColumnBuilder
 from ottla.scan.compiled import kernels
@@ -129,6 +130,38 @@ def test_plain_and_compiled_kernels_give_the_same_results(data):
         plainly = run_kernels(data)
     with only(COMPILED):
         assert run_kernels(data) == plainly
+
+
+@kernel
+def write_sums(given, out):
+    for index in range(given.shape[0]):
+        row = given[index]
+        out[index, 1] = given[index, 0] + row[1]
+        out[index][2:][0] = row[1]
+
+
+def test_arrays_of_two_dimensions_have_elements_and_rows_of_any_layout():
+    given = np.arange(6).reshape(2, 3)
+    for kind in KINDS:
+        for rows in given, given.T.copy().T, given[:0], given.astype(np.int32):
+            with only(kind):
+                out = np.zeros((len(rows), 3), dtype=np.int64)
+                write_sums(rows, out)
+                assert out.tolist() == [[0, 1, 1], [0, 7, 4]][: len(rows)]
+
+
+def test_the_largest_offsets_do_not_overflow():
+    batch = build_batch([(None, b"1")], base_offset=LAST_BASE_OFFSET, producer_id=1, producer_epoch=0)
+    struct.pack_into(">i", batch, 23, 2**31 - 1)  # the last offset delta
+    end = len(batch)
+    for kind in KINDS:
+        with only(kind):
+            rows = headers.header_rows(1)
+            walked = headers.walk_headers(array(batch), 0, end, end, end, 0, LAST_BASE_OFFSET + 1, rows)
+            assert walked == (1, end, headers.CUT, 2**63 - 1)
+            follower = Follower(states.empty(), 0, 1_000, has_sequences=True)
+            follower.follow(rows, 0, 0)
+            assert follower.leaving().next_offset == 2**63 - 1
 
 
 @pytest.mark.slow
