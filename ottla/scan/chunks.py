@@ -24,7 +24,7 @@ from ottla.protocol.batch_header import (
 )
 from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.scan import headers, storage
-from ottla.scan.compiled.kernels import Bytes, Longs, expect
+from ottla.scan.compiled.kernels import Bytes, Forecast, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import walk_messages
 
@@ -34,8 +34,6 @@ ROWS_PER_CHUNK = 16_384
 # At most PIECES_AHEAD remote pieces are opened in advance, and none while BYTES_AHEAD bytes are left to read.
 PIECES_AHEAD = 8
 BYTES_AHEAD = 16 * 1024 * 1024
-# Batches that producers filled. A log is expected to have no smaller ones until they are read.
-_USUAL_BATCH_BYTES = 16 * 1024
 # The bytes in which the search for a batch header takes as long as the walk over a batch.
 _SEARCHED_BYTES = 32
 
@@ -103,6 +101,7 @@ class SegmentReader:
         self._buffer: Bytes = np.empty(CHUNK_BYTES, dtype=np.uint8)
         self._rows = headers.header_rows(ROWS_PER_CHUNK)
         self._file: storage.File
+        self._forecast: Forecast
         self._base = 0  # file position of buffer[0]
         self._filled = 0
         self._expected: deque[SegmentPiece] = deque()
@@ -118,7 +117,7 @@ class SegmentReader:
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
             return
-        expect(piece.size_bytes // _USUAL_BATCH_BYTES)
+        self._forecast = Forecast(piece.size_bytes, piece.size_bytes)
         self._file = self._open(piece)
         try:
             self._look_ahead(piece.end - piece.start)
@@ -170,7 +169,7 @@ class SegmentReader:
         self._base, self._filled, at = piece.start, 0, 0
         while self._base + at < piece.end:
             count, stopped, why, after = headers.walk_headers(*self._arguments(piece, at, next_offset))
-            expect(count - (stopped - at) // _USUAL_BATCH_BYTES)
+            self._forecast.add(count, self._base + stopped - piece.start)
             rows = self._rows[:count]
             broken = first_bad_crc(self._buffer.data, rows) if self._check_crc else count
             if broken:

@@ -15,7 +15,7 @@ from ottla.protocol.batch_header import HEADER_SIZE, crc_is_valid, least_size, r
 from ottla.scan import headers
 from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, first_bad_crc
 from ottla.scan.cluster.offset_window import OffsetWindow
-from ottla.scan.compiled.kernels import Bytes, Longs, expect
+from ottla.scan.compiled.kernels import Bytes, Forecast, Longs
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import Walked, walk_messages
 from ottla.wire.partition_stream import PartitionStream, RecordsUnreadable, open_stream
@@ -32,6 +32,7 @@ class WindowReader:
         self._log = log
         self._check_crc = check_crc
         self._rows = headers.header_rows(ROWS_PER_CHUNK)
+        self._forecast: Forecast
 
     def chunks(self, window: OffsetWindow, next_offset: int = 0) -> Iterator[Chunk]:
         """Yield the batches of a window with offsets at or after `next_offset`.
@@ -41,6 +42,7 @@ class WindowReader:
         at = max(next_offset, window.first_offset)
         if at >= window.end_offset:
             return
+        self._forecast = Forecast(window.end_offset - window.first_offset, window.size_bytes)
         stable_end = window.end_offset if window.is_committed else None
         where = window.cluster, window.topic, window.topic_id, window.partition
         with open_stream(*where, stable_end, window.replica) as stream:
@@ -71,7 +73,7 @@ class WindowReader:
         position, next_offset = 0, least
         while position < len(buffer):
             walked = self._walk_batches(buffer, position, next_offset)
-            expect(walked.read)
+            self._forecast.add(walked.read, walked.next_offset - window.first_offset)
             rows = self._rows[: walked.read]
             ranges = None if aborted is None else aborted.ranges(rows)
             is_last = walked.at == len(buffer) or (walked.cut and walked.at > 0)

@@ -29,6 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # In Python this is half a second of work. Loading kernels takes as long, compiling them 4 s.
 PLAIN_STEPS = 100_000
+_USUAL_BATCH_BYTES = 16 * 1024
 
 
 class _Process:
@@ -42,7 +43,25 @@ def expect(steps: int) -> None:
 
     A step is 5 us in Python: to walk over a batch, to decode a record, to find a producer.
     """
-    _Process.expected_steps += max(steps, 0)
+    _Process.expected_steps += steps
+
+
+class Forecast:
+    """Announces the batches of a piece of a log, which are known only for its begin, before the rest is read."""
+
+    def __init__(self, length: int, size_bytes: int) -> None:
+        """`length`: of the piece, in bytes or offsets. At first, batches are expected to be as large as usual."""
+        self._length = length
+        self._expected = size_bytes // _USUAL_BATCH_BYTES
+        self._batches = 0
+        expect(self._expected)
+
+    def add(self, batches: int, position: int) -> None:
+        """Add batches that end at `position` in the piece, and expect the rest to have as many in the same length."""
+        self._batches += batches
+        likely = self._batches * self._length // max(position, 1)
+        expect(max(likely - self._expected, 0))
+        self._expected = max(likely, self._expected)
 
 
 class Callee:
