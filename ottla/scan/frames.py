@@ -95,14 +95,14 @@ def select_visible(
 
 
 @plainly(read_varint, inline)
-def short_varint(payload: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
-    """Read a varint as `varint` does, but faster for one and two bytes. `payload` must have two bytes at `at`."""
-    first, second = np.int64(payload[np.uint64(at)]), np.int64(payload[np.uint64(at + 1)])
+def short_varint(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
+    """Read a varint as `varint` does, but faster for one and two bytes. `buffer` must have two bytes at `at`."""
+    first, second = np.int64(buffer[np.uint64(at)]), np.int64(buffer[np.uint64(at + 1)])
     if first < 0x80:
         return zigzag(first), at + 1
     if second < 0x80:
         return zigzag((first & 0x7F) | (second << 7)), at + 2
-    return varint(payload, at, end)
+    return varint(buffer, at, end)
 
 
 @kernel

@@ -4,6 +4,7 @@ Source: `org.apache.kafka.common.record.DefaultRecordBatch`, `ControlRecordType`
 """
 
 from struct import Struct
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
     return kind, int32(buffer, value + 2)
 
 
-def _unpack_header(buffer: Bytes, at: Long, row: Longs) -> None:
+def _unpack_header(buffer: Any, at: Long, row: Any) -> None:
     base, size, leader_epoch, _, crc, attributes, *others = HEADER.unpack_from(buffer, at)
     fields = base, size + LOG_OVERHEAD, crc, attributes, *others
     _ROW.pack_into(row, 0, at, *fields, NOT_CONTROL, NO_EPOCH, leader_epoch)

@@ -106,7 +106,7 @@ class _Rows:
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self.shape = array.shape
         self._width = array.shape[1]
-        self._items = memoryview(np.reshape(array, -1))
+        self._items = array.reshape(-1).data
 
     def __getitem__(self, at: Any) -> Any:
         if type(at) is tuple:
@@ -120,7 +120,7 @@ class _Rows:
 def _view(argument: Any) -> Any:
     if not isinstance(argument, np.ndarray) or not argument.flags.c_contiguous:
         return argument
-    return memoryview(argument) if argument.ndim == 1 else _Rows(argument)
+    return argument.data if argument.ndim == 1 else _Rows(argument)
 
 
 def _python(result: Any) -> Any:
@@ -182,7 +182,7 @@ def zigzag(byte: Long) -> Long:
     return (np.int64(byte) >> 1) ^ -(np.int64(byte) & 1)
 
 
-def read_varint(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
+def read_varint(buffer: Any, at: Long, end: Long) -> tuple[Long, Long]:
     """Return the result of `varint`, without compiled code."""
     raw = shift = 0
     while at < end and shift < 64:
