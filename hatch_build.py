@@ -23,8 +23,8 @@ FOLDERS = {
     "ottla/broker": "admission connection connection_memory costs dispatch memory outbox turns",
     "ottla/broker/api": (
         "add_offsets_to_txn add_partitions_to_txn authorization duplicates durability end_txn fetch "
-        "fetch_check init_producer_id offset_commit partition_rows produce produce_check txn_offset_commit "
-        "verification"
+        "fetch_check init_producer_id offset_commit partition_rows produce produce_check reply request "
+        "txn_offset_commit verification"
     ),
     "ottla/broker/coordinator": "runtime shard",
     "ottla/broker/group": "log metadata_manager offsets shard",
@@ -33,12 +33,13 @@ FOLDERS = {
         "producer_state_manager results timestamps unified_log"
     ),
     "ottla/broker/log/segments": "log_segment log_segments segment_index stored_index transaction_index",
+    "ottla/broker/security": "session",
     "ottla/broker/txn": (
         "completion_waiters coordinator end_txn_rules log machine markers shard state_manager states values"
     ),
-    "ottla/protocol": "batch batch_header hashing record_frames records values varints",
+    "ottla/protocol": "batch batch_header errors hashing record_frames records values varints walked",
     "ottla/protocol/internal_topics": "offsets_records transaction_records",
-    "ottla/protocol/requests": "codec fetch_wire fetched frames produce_wire produced",
+    "ottla/protocol/requests": "codec fetch_wire fetched frames produce_wire produced writer",
 }
 ENGINE = [f"{folder}/{name}.py" for folder, names in FOLDERS.items() for name in names.split()]
 """The modules of the engine: what produce, fetch and transactions run for each request. A class of another module

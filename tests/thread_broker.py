@@ -5,6 +5,8 @@ import threading
 import time
 from unittest import mock
 
+import uvloop
+
 from ottla.broker import server
 from ottla.broker.config import Config, Listener
 from ottla.broker.ports.clock import LoopClock
@@ -18,8 +20,12 @@ class ThreadBroker:
         self._now_ms = now_ms
         self._config = Config(log_dirs=str(directory), listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),), **options)
         self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()))
+        self._thread = threading.Thread(target=self._run)
         self._failure = None
+
+    def _run(self):
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._live())
 
     async def _live(self):
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()

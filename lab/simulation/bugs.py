@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from lab.planting import Original
 from ottla.broker.api import produce
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.produce import FIRST_VERSION_THAT_ADDS
 from ottla.broker.api.produce_check import Write
+from ottla.broker.api.request import Request
 from ottla.broker.cluster.marker_channels import MarkerAnswer
 from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.deadline import sleep

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lab.planting import Original, Replacement
 from lab.simulation.setting import DATA_DIR
 from ottla.broker.api import produce
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.produce_check import Write
+from ottla.broker.api.request import Request
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from logging import getLogger
 from secrets import token_bytes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from ottla.broker.api.context import Broker
 from ottla.broker.api.table import list_versions, served_table
@@ -26,6 +26,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.metrics import Metrics, TransactionMetrics
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
+from ottla.broker.ports.listener import BufferedProtocol
 from ottla.broker.ports.workers import Workers
 from ottla.broker.security.scram import ScramUsers
 from ottla.broker.security.session import DEFAULT_LISTENER
@@ -49,10 +50,10 @@ if TYPE_CHECKING:
 
 log = getLogger(__name__)
 
-IDLE_SWEEPS = 4
-RELIEF_MS = 5_000.0
+IDLE_SWEEPS: Final = 4
+RELIEF_MS: Final = 5_000.0
 """The interval of the check for clients that hold memory while others wait for it."""
-FIRST_RETENTION_MS = 30_000
+FIRST_RETENTION_MS: Final = 30_000
 """`log.initial.task.delay.ms`: the delay of the first retention check, because a start has enough work already."""
 
 
@@ -266,7 +267,7 @@ class Assembly:
             connection.ask_for_login(authenticator, self.config, mechanisms.max_receive_bytes)
         return connection
 
-    def accept_peer(self, node_id: int) -> Connection | None:
+    def accept_peer(self, node_id: int) -> BufferedProtocol | None:
         """Return the protocol object of a connection to the broker of this id from another one; None if it is
         stopped."""
         if node_id in self.broker.cluster.stopped_ids:
@@ -275,7 +276,7 @@ class Assembly:
         connection = Connection(dispatcher, self._turns, self.peer_connections, self.config, self._shared)
         connection.session.node_id = node_id
         connection.session.is_peer = True
-        return connection
+        return cast(BufferedProtocol, connection)
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""

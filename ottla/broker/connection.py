@@ -18,7 +18,7 @@ hangs up has given up its requests.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.config import Config
 from ottla.broker.connection_memory import ConnectionMemory
@@ -28,17 +28,22 @@ from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
 from ottla.broker.memory import FREE_BYTES, ReplyReservation
 from ottla.broker.outbox import Outbox, Part
 from ottla.broker.phases import (
+    AHEAD,
     CLOSED,
     CLOSING,
     IDLE,
+    MEMORY,
     MUTED,
     NEW,
+    NOT_PAUSED,
     PRODUCING,
     REFUSED,
     SERVING,
+    TAKES_ALL,
+    TAKES_NONE,
+    TAKES_RECEIVED,
+    UNSENT,
     WAITING,
-    Intake,
-    PauseReason,
 )
 from ottla.broker.ports.clock import Timer
 from ottla.broker.ports.hangups import has_hung_up
@@ -55,17 +60,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LARGE_BYTES = 64 * 1024
+LARGE_BYTES: Final = 64 * 1024
 """A request of this size is put off when the turn budget is spent. If at least this much is received at once, the bytes
 are charged; the cost of fewer bytes is part of `REQUEST_US`."""
 
-LINGER_MS = 1_000.0
+LINGER_MS: Final = 1_000.0
 """The time in which a refused client may hang up by itself: kafka-python does not read a reply that arrives together
 with the end of the connection."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """The protocol object of one accepted socket."""
+class Connection:
+    """The protocol object of one accepted socket: uvloop asks for the methods of `BufferedProtocol`, not its class."""
 
     __slots__ = (
         "_activity",
@@ -108,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
         self._phase = NEW
-        self._intake = Intake.ALL
+        self._intake = TAKES_ALL
         # A later turn is booked that continues to send, and begins the next request.
         self._put_off = False
         # The time limit of a login, or the end of the phase MUTED or REFUSED.
@@ -117,8 +122,8 @@ class Connection(asyncio.BufferedProtocol):
         """On a listener with TLS, return the principal of a client certificate, or raise ValueError to refuse the
         client."""
         self.idle_sweeps = 0
-        self.pause_reason: PauseReason | None = None
-        """Why the socket is not read, or None."""
+        self.pause_reason = NOT_PAUSED
+        """Why the socket is not read, or NOT_PAUSED."""
 
     def ask_for_login(self, authenticator: "Authenticator", config: Config, most_bytes: int) -> None:
         """Until the login is complete, serve only it, within `LOGIN_MS`, in requests of at most `most_bytes`."""
@@ -144,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 self.session.principal = self.principal_of(encrypted.getpeercert(binary_form=True))
             except ValueError as error:
-                self._refuse(str(error))
+                self._close_with_reason(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = CLOSED
@@ -171,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.charged_us += nbytes * RECEIVED_BYTE_US
         if self._phase > IDLE or self._put_off:
             self._set_reading()
-        elif self._phase is NEW and nbytes < LARGE_BYTES and self._turns.is_spent:
+        elif self._phase == NEW and nbytes < LARGE_BYTES and self._turns.is_spent:
             # Putting it off needs no turn. `Turns.run_after_input` must still see this input.
             self._turns.events += 1
             self._serve_later()
@@ -180,12 +185,12 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.return_shared_memory()
 
     def eof_received(self) -> bool:
-        if self._phase is CLOSED or self._outbox.is_encrypted:  # a TLS connection cannot be half closed
+        if self._phase == CLOSED or self._outbox.is_encrypted:  # a TLS connection cannot be half closed
             return False
-        has_more = self._put_off or (self._phase is MUTED and self._inbox.buffered_bytes > 0)
-        if self._outbox.parts or has_more or self._phase is PRODUCING:
-            if self._intake is Intake.ALL:
-                self._intake = Intake.RECEIVED
+        has_more = self._put_off or (self._phase == MUTED and self._inbox.buffered_bytes > 0)
+        if self._outbox.parts or has_more or self._phase == PRODUCING:
+            if self._intake == TAKES_ALL:
+                self._intake = TAKES_RECEIVED
             return True
         turns = self._turns
         if turns.is_spent:  # thousands of clients may disconnect at the same time
@@ -202,19 +207,19 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._outbox.paused = False
         self.idle_sweeps = 0
-        if self._phase is not CLOSED:
+        if self._phase != CLOSED:
             self._turns.event(self._resume)
 
     def drain(self) -> None:
         """Finish the request in progress, then close. Read nothing new."""
-        self._intake = Intake.NONE
+        self._intake = TAKES_NONE
         if not self._is_busy:
             self._end()
 
     def sweep(self, most_sweeps: int) -> None:
         """Close the connection if nothing moved during `most_sweeps` periodic calls (connections.max.idle.ms)."""
         self.idle_sweeps += 1
-        if self._phase is MUTED or self.pause_reason is PauseReason.MEMORY:
+        if self._phase == MUTED or self.pause_reason == MEMORY:
             self.idle_sweeps = 0  # the broker delays it
         self._inbox.trim()
         if self.idle_sweeps > most_sweeps and not self._is_busy:
@@ -239,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close when the bytes that the transport holds are written."""
-        if self._phase is not CLOSED:
+        if self._phase != CLOSED:
             self._phase = CLOSED
             self._outbox.clear()
             self._transport.close()
@@ -258,10 +263,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Begin requests until one waits, the input ends, too much is unsent, or the turn budget is spent."""
-        others_first = self._phase is NEW
+        others_first = self._phase == NEW
         inbox, outbox = self._inbox, self._outbox
         while self._phase <= IDLE and not (outbox.paused or outbox.sending):
-            if self._intake is Intake.NONE:
+            if self._intake == TAKES_NONE:
                 self._turns.at_end(self._end)
                 break
             waiting_bytes = inbox.buffered_bytes
@@ -276,16 +281,16 @@ class Connection(asyncio.BufferedProtocol):
                 frame = inbox.next_frame() if waiting_bytes else None
             except ProtocolError as error:
                 is_logged = self._dispatcher.detect_non_kafka(self.session.peer, inbox.first_bytes)
-                self._refuse("" if is_logged else str(error))
+                self._close_with_reason("" if is_logged else str(error))
                 break
             if frame is None:
-                if self._intake is Intake.RECEIVED:
+                if self._intake == TAKES_RECEIVED:
                     self._turns.at_end(self._end)
                 elif waiting_bytes and inbox.needed_bytes > FREE_BYTES:
                     self._receive_large()
                 break
             self._begin(frame)
-        if self._phase > IDLE or self._put_off or self.pause_reason is not None:
+        if self._phase > IDLE or self._put_off or self.pause_reason != NOT_PAUSED:
             self._set_reading()
 
     def _begin(self, frame: memoryview) -> None:
@@ -294,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
         reservation = None if self._memory is None else self._memory.hand_over()
         dispatcher = self._dispatcher
         send: Send = self._send
-        refuse: Refuse = self._refuse
+        refuse: Refuse = self._close_with_reason
         if dispatcher.observer.on_request is not None and not self.session.sends_tokens:
             send, refuse = dispatcher.observer.on_request(frame, self.session, send, refuse)
         start = dispatcher.start if dispatcher.steered_by is None else dispatcher.steered_by
@@ -308,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.release()
         if self._memory is not None:
             self._memory.on_frame_end()
-        if self._intake is Intake.RECEIVED:  # the client has given it up
+        if self._intake == TAKES_RECEIVED:  # the client has given it up
             self._turns.at_end(self._end)
 
     def _receive_large(self) -> None:
@@ -324,15 +329,15 @@ class Connection(asyncio.BufferedProtocol):
         resumed = self._activity is not None
         self._activity = None
         phase = self._phase
-        if phase is CLOSED:
+        if phase == CLOSED:
             if reservation is not None:
                 reservation.built(0)
             return
-        if phase is SERVING or phase is PRODUCING:
+        if SERVING <= phase <= PRODUCING:
             self._inbox.release()
             if self._memory is not None:
                 self._memory.on_frame_end()
-        if phase is not CLOSING:
+        if phase != CLOSING:
             self._phase = IDLE
             if self.session.throttle_ms:
                 self._mute()
@@ -359,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         self._timer = None
-        if self._phase is MUTED:
+        if self._phase == MUTED:
             self._phase = IDLE
         self._resume()
 
@@ -371,9 +376,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_up(self) -> None:
         self._put_off = False
-        if self._phase is NEW:
+        if self._phase == NEW:
             self._phase = IDLE
-        if self.pause_reason is not None:  # the bytes received next are part of this budget
+        if self.pause_reason != NOT_PAUSED:  # the bytes received next are part of this budget
             self._turns.charged_us += LARGE_BYTES * RECEIVED_BYTE_US
         self._resume()
 
@@ -404,7 +409,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._memory is not None and not outbox.sending:
             self._memory.on_sent()
         if not outbox.sending:
-            if self._phase is CLOSING:
+            if self._phase == CLOSING:
                 self.close()
         elif not outbox.paused:
             self.idle_sweeps = 0
@@ -412,27 +417,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def _set_reading(self) -> None:
         """Read unless there is a reason against it. Called whenever one may begin or end."""
-        if self._phase is CLOSED or self._intake is Intake.RECEIVED:
+        if self._phase == CLOSED or self._intake == TAKES_RECEIVED:
             return
         before, self.pause_reason = self.pause_reason, self._find_pause_reason()
-        if (before is None) is (self.pause_reason is None):
+        if (before == NOT_PAUSED) is (self.pause_reason == NOT_PAUSED):
             return
-        if before is None:
+        if before == NOT_PAUSED:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
 
-    def _find_pause_reason(self) -> PauseReason | None:
+    def _find_pause_reason(self) -> int:
         inbox = self._inbox
         if self._outbox.paused:
-            return PauseReason.UNSENT
+            return UNSENT
         if self._memory is not None and self._memory.waits:
-            return PauseReason.MEMORY
+            return MEMORY
         if self._put_off and inbox.needed_bytes > FREE_BYTES:
-            return PauseReason.AHEAD
+            return AHEAD
         if (self._phase > IDLE or self._put_off) and (inbox.is_full or inbox.buffered_bytes >= inbox.most_ahead_bytes):
-            return PauseReason.AHEAD
-        return None
+            return AHEAD
+        return NOT_PAUSED
 
     def _login_is_late(self) -> None:
         log.warning(
@@ -451,10 +456,10 @@ class Connection(asyncio.BufferedProtocol):
         if activity is not None:
             activity.discard()
 
-    def _refuse(self, reason: str) -> None:
+    def _close_with_reason(self, reason: str) -> None:
         """Close because of the bytes that the peer sent. Log `reason`, unless it is empty. Send the queued replies."""
         self._activity = None
-        if self._phase is CLOSED:
+        if self._phase == CLOSED:
             return
         if reason:
             log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": self.session.peer, "reason": reason})
@@ -470,13 +475,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self) -> None:
         """Begin no more requests, and close when all queued replies are sent."""
-        if self._phase is not CLOSED:
+        if self._phase != CLOSED:
             self._phase = CLOSING
             if not self._outbox.parts:
                 self.close()
 
     def _leave(self) -> None:
         """Close a connection whose peer has hung up."""
-        if self._phase is not CLOSED:
+        if self._phase != CLOSED:
             self._turns.charged_us += HANG_UP_US
             self.close()

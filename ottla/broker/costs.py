@@ -160,9 +160,9 @@ OFFSET_PLACE_US: Final = 0.3
 CHECK_ID_US: Final = 1.0
 """Check whether the time of one transactional id is over."""
 
-ASSIGNED_TOPIC_US = 1.0
+ASSIGNED_TOPIC_US: Final = 1.0
 """The cost of a topic of one member in the target assignment of a consumer group."""
-ASSIGNED_BYTE_US = 0.03
+ASSIGNED_BYTE_US: Final = 0.03
 """The cost of encoding a byte of a large record of a consumer group."""
-ASSIGNED_PARTITION_US = 0.5
+ASSIGNED_PARTITION_US: Final = 0.5
 """The cost of a partition in such an assignment."""

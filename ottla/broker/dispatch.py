@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
+from ottla.broker.api.context import Api, Broker
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_refusal
+from ottla.broker.api.request import Close, Encoded, NoReply, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
 from ottla.broker.non_kafka import describe_non_kafka

@@ -6,7 +6,7 @@ All listeners share one count of connections (`docs/decisions/connection-limits.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ottla.broker.admission import Admission, Limits
 from ottla.broker.api.context import Broker
@@ -17,7 +17,7 @@ from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
 from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.ports.descriptors import connection_share, descriptor_limit, shortage
-from ottla.broker.ports.listener import BoundAddress
+from ottla.broker.ports.listener import BoundAddress, BufferedProtocol
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
@@ -196,7 +196,7 @@ class Listeners:
             connection.principal_of = tls.principal
         return connection
 
-    def _accept_peer(self, node_id: int) -> Connection | None:
+    def _accept_peer(self, node_id: int) -> BufferedProtocol | None:
         self._turns.charge(CONNECTION_US)
         return self._assembly.accept_peer(node_id)
 
@@ -272,8 +272,8 @@ class _ListenerCallbacks:
         self.defer = listening.defer
         self.report_failure = listening.report_failure
 
-    def accept(self, ip: str, port: int) -> Connection | None:
-        return self._listening.accept(self._name, ip, self._broker)
+    def accept(self, ip: str, port: int) -> BufferedProtocol | None:
+        return cast(BufferedProtocol | None, self._listening.accept(self._name, ip, self._broker))
 
 
 def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:

@@ -15,37 +15,40 @@ A connection begins a request in the first two phases alone, and only while all 
 | CLOSED    |                                                            |
 """
 
-from enum import Enum, IntEnum
+from typing import Final
 
+# Numbers, because each event of a connection compares them.
+NEW: Final = 0
+"""Begins the first request; others go first while the turn budget is spent: thousands may connect at once."""
+IDLE: Final = 1
+"""Begins the next request."""
+MUTED: Final = 2
+"""Begins none before a timer fires, because a quota was violated."""
+SERVING: Final = 3
+"""Runs the handler of a request, whose bytes are in the receive buffer."""
+PRODUCING: Final = 4
+"""A Produce waits; its records are in the receive buffer."""
+WAITING: Final = 5
+"""Another request waits; its message owns its data."""
+REFUSED: Final = 6
+"""Begins none; the client may read the reason before a timer fires."""
+CLOSING: Final = 7
+"""Begins none, and closes when all queued replies are sent."""
+CLOSED: Final = 8
+"""Does nothing more."""
 
-class Phase(IntEnum):
-    """Phase of a connection: what it does with requests."""
+# The requests that a connection still begins.
+TAKES_ALL: Final = 0
+TAKES_RECEIVED: Final = 1
+"""Those that have arrived, because the peer has closed its side."""
+TAKES_NONE: Final = 2
+"""None, because the broker stops."""
 
-    NEW = 0  # begins the first one; others go first while the turn budget is spent: thousands may connect at once
-    IDLE = 1  # begins the next one
-    MUTED = 2  # begins none before a timer fires, because a quota was violated
-    SERVING = 3  # runs the handler of one, whose bytes are in the receive buffer
-    PRODUCING = 4  # a Produce waits; its records are in the receive buffer
-    WAITING = 5  # another request waits; its message owns its data
-    REFUSED = 6  # begins none; the client may read the reason before a timer fires
-    CLOSING = 7  # begins none, and closes when all queued replies are sent
-    CLOSED = 8  # does nothing more
-
-
-class Intake(Enum):
-    """Requests that a connection still begins."""
-
-    ALL = 0
-    RECEIVED = 1  # those that have arrived, because the peer has closed its side
-    NONE = 2  # none, because the broker stops
-
-
-class PauseReason(Enum):
-    """Reason why a connection is not read."""
-
-    UNSENT = 0  # the socket does not take the replies
-    MEMORY = 1  # the request that is being received waits for memory
-    AHEAD = 2  # what was received while no request may begin fills the receive buffer
-
-
-NEW, IDLE, MUTED, SERVING, PRODUCING, WAITING, REFUSED, CLOSING, CLOSED = Phase
+# The reasons why a connection is not read.
+NOT_PAUSED: Final = 0
+UNSENT: Final = 1
+"""The socket does not take the replies."""
+MEMORY: Final = 2
+"""The request that is being received waits for memory."""
+AHEAD: Final = 3
+"""What was received while no request may begin fills the receive buffer."""

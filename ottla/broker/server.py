@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 1.0
+DRAIN_SECONDS: Final = 1.0
 HALT_SECONDS: Final = 10.0
 """The time that a broker with failed storage may take to end, because calls to a broken disk may hang."""
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # `BrokerLifecycleManager` and `KafkaRaftServer` of Kafka 4.3.1, and `KafkaServer` of those with a ZooKeeper.
 _KAFKA_LINES: Final = """\

@@ -5,7 +5,7 @@ Source: `org.apache.kafka.common.record.MemoryRecordsBuilder`, `EndTransactionMa
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.batch_header import AFTER_CRC, CONTROL, TRANSACTIONAL, BatchHeader, build_with_crc
 from ottla.protocol.compression import compress
@@ -21,22 +21,22 @@ from ottla.protocol.values import (
 from ottla.protocol.varints import SMALL_VARINTS, Buffer, varint_of
 
 # Control record types (`ControlRecordType`).
-ABORT = 0
-COMMIT = 1
-LEADER_CHANGE = 2
-SNAPSHOT_HEADER = 3
-SNAPSHOT_FOOTER = 4
-KRAFT_VERSION = 5
-KRAFT_VOTERS = 6
+ABORT: Final = 0
+COMMIT: Final = 1
+LEADER_CHANGE: Final = 2
+SNAPSHOT_HEADER: Final = 3
+SNAPSHOT_FOOTER: Final = 4
+KRAFT_VERSION: Final = 5
+KRAFT_VOTERS: Final = 6
 
-MARKER_SIZE = 78
-_CONTROL_KEY = Struct(">hh")
-_MARKER_VALUE = Struct(">hi")
+MARKER_SIZE: Final = 78
+_CONTROL_KEY: Final = Struct(">hh")
+_MARKER_VALUE: Final = Struct(">hi")
 # The header after its CRC, then the one record: length, attributes, two deltas, key length; key; value length; value;
 # headers.
-_MARKER = Struct(f"{AFTER_CRC.format}5bhhbhib")
-_MARKER_KEY_FRAME = (32, 0, 0, 0, 8)  # zig-zag: a record of 16 bytes, a key of 4
-_MARKER_VALUE_SIZE = 12  # zig-zag: 6
+_MARKER: Final = Struct(f"{AFTER_CRC.format}5bhhbhib")
+_MARKER_KEY_FRAME: Final = (32, 0, 0, 0, 8)  # zig-zag: a record of 16 bytes, a key of 4
+_MARKER_VALUE_SIZE: Final = 12  # zig-zag: 6
 
 RecordLike = NewRecord | tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Headers]
 

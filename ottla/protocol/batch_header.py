@@ -11,7 +11,7 @@ its records.
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from ottla.checksum import crc32c
@@ -25,49 +25,49 @@ from ottla.protocol.values import (
 )
 from ottla.protocol.varints import Buffer
 
-HEADER_SIZE = 61
+HEADER_SIZE: Final = 61
 # The size field counts the bytes after itself: total size = LOG_OVERHEAD + batch_length.
-LOG_OVERHEAD = 12
-MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
-MAGIC = 2
+LOG_OVERHEAD: Final = 12
+MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+MAGIC: Final = 2
 
 # A message of magic 0: offset, size, CRC, magic, attributes, then two lengths. Magic 1 has a timestamp of 8 bytes more.
-LEGACY_SMALLEST = 26
-LEGACY_TIMESTAMP_SIZE = 8
-LEGACY_HEADER_SIZE = 18
+LEGACY_SMALLEST: Final = 26
+LEGACY_TIMESTAMP_SIZE: Final = 8
+LEGACY_HEADER_SIZE: Final = 18
 """Bytes of a message of magic 0 before its key; in magic 1 the timestamp follows."""
-LEGACY_ATTRIBUTES = 0x0F
+LEGACY_ATTRIBUTES: Final = 0x0F
 """The attributes that magic 0 and 1 know: the codec, and in magic 1 the timestamp type."""
 
-COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
+COMPRESSION_MASK: Final = 0x07
+TIMESTAMP_TYPE: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
-MAX_SEQUENCE = 2**31 - 1
+MAX_SEQUENCE: Final = 2**31 - 1
 
-MAGIC_OFFSET = 16
-CRC_OFFSET = 17
-ATTRIBUTES_OFFSET = 21
-MAX_TIMESTAMP_OFFSET = 35
+MAGIC_OFFSET: Final = 16
+CRC_OFFSET: Final = 17
+ATTRIBUTES_OFFSET: Final = 21
+MAX_TIMESTAMP_OFFSET: Final = 35
 
-HEADER = Struct(">qiibIhiqqqhii")
-AFTER_CRC = Struct(">hiqqqhii")
+HEADER: Final = Struct(">qiibIhiqqqhii")
+AFTER_CRC: Final = Struct(">hiqqqhii")
 """The fields of the header that the CRC covers; the records after them are covered too."""
-_UP_TO_CRC = Struct(">qiibI")
+_UP_TO_CRC: Final = Struct(">qiibI")
 _new = tuple.__new__  # takes half the time of the class itself; every request and append makes one
-_OFFSET_AND_SIZE = Struct(">qi")
-_OFFSET = Struct(">q")
-_LEADER_EPOCH = Struct(">i")
-_CRC = Struct(">I")
-PLACE = Struct(">qii")
+_OFFSET_AND_SIZE: Final = Struct(">qi")
+_OFFSET: Final = Struct(">q")
+_LEADER_EPOCH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+PLACE: Final = Struct(">qii")
 """The first fields of a batch: base offset, size of the bytes after the size, and leader epoch."""
-_APPENDED = Struct(">23xi8xqq")
-_ATTRIBUTES = Struct(">h")
-LEGACY_HEAD = Struct(">qiIbB")
+_APPENDED: Final = Struct(">23xi8xqq")
+_ATTRIBUTES: Final = Struct(">h")
+LEGACY_HEAD: Final = Struct(">qiIbB")
 """Offset, size, CRC, magic and attributes of a message of magic 0 or 1."""
-_TIMESTAMP = Struct(">q")
+_TIMESTAMP: Final = Struct(">q")
 
 
 class BatchHeader(NamedTuple):

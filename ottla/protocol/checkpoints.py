@@ -12,16 +12,16 @@ from typing import Final
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import ZERO_UUID, TopicPartition
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-LEADER_EPOCHS = "leader-epoch-checkpoint"
-PARTITION_METADATA = "partition.metadata"
-META_PROPERTIES = "meta.properties"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-LOCK = ".lock"
-PULLED = "pull.json"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+PULLED: Final = "pull.json"
 # Suffixes of partition directories that are no longer in use: to be removed, or to be kept.
 DELETE, STRAY = "delete", "stray"
 
@@ -37,7 +37,7 @@ _DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
 # Only the existence of the file counts; the broker epoch is for brokers that register with a controller.
-CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 
 
 class OffsetCheckpointFile:

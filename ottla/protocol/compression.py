@@ -30,18 +30,18 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.steps import SHORT_BYTES
 from ottla.protocol.varints import Buffer
 
-NONE = 0
-GZIP = 1
-SNAPPY = 2
-LZ4 = 3
-ZSTD = 4
-NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+NAMES: Final = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
 _STREAMS: dict[int, ModuleType] = {GZIP: cramjam.gzip, ZSTD: cramjam.zstd}
 # Kafka's defaults; cramjam's own are up to ten times slower.
-DEFAULT_LEVELS = {GZIP: 6, ZSTD: 3}
-_LZ4_DEFAULT_LEVEL = 9
-_XERIAL_BLOCK_SIZE = 32 * 1024
+DEFAULT_LEVELS: Final = {GZIP: 6, ZSTD: 3}
+_LZ4_DEFAULT_LEVEL: Final = 9
+_XERIAL_BLOCK_SIZE: Final = 32 * 1024
 
 _WALKS: dict[int, Callable[[memoryview, Output], Iterator[int]]] = {
     GZIP: gzip_blocks,

@@ -125,7 +125,7 @@ class ApiError(NamedTuple):
     message: str | None = None
 
 
-_RETRIABLE = frozenset(
+_RETRIABLE: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

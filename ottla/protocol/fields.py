@@ -7,20 +7,20 @@ length + 1, 0 is null) over int16 and int32 lengths (-1 is null). Bytes that do 
 from collections.abc import Callable, Collection, Sequence
 from struct import Struct, pack
 from struct import error as StructError
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.varints import Buffer, read_unsigned_varint, write_unsigned_varint
 
-_INT8 = Struct(">b")
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
-_INT64 = Struct(">q")
-_FLOAT64 = Struct(">d")
-UUID_SIZE = 16
-MAX_STRING_BYTES = 0x7FFF
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_FLOAT64: Final = Struct(">d")
+UUID_SIZE: Final = 16
+MAX_STRING_BYTES: Final = 0x7FFF
 """Limit of any string in any version. Kafka refuses to read or write a longer one, even with a compact length."""
-MAX_TAGS = 64
+MAX_TAGS: Final = 64
 """Most tagged fields that one struct may carry."""
 
 T = TypeVar("T")

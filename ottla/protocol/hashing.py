@@ -4,8 +4,9 @@ Source: `java.lang.String.hashCode`, `org.apache.kafka.common.utils.Utils.abs`, 
 """
 
 from struct import unpack
+from typing import Final
 
-_MIN_INT32 = -(2**31)
+_MIN_INT32: Final = -(2**31)
 
 
 def java_hash(text: str) -> int:

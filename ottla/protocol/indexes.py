@@ -7,15 +7,15 @@ ascending, so `iter_offset_entries` and `iter_time_entries` end there.
 
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.varints import Buffer
 
-OFFSET_ENTRY = Struct(">ii")
-TIME_ENTRY = Struct(">qi")
-TXN_ENTRY = Struct(">hqqqq")
-TXN_VERSION = 0
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
+TXN_ENTRY: Final = Struct(">hqqqq")
+TXN_VERSION: Final = 0
 
 
 class OffsetEntry(NamedTuple):

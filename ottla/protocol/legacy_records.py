@@ -10,7 +10,7 @@ Source: `org.apache.kafka.common.record.LegacyRecord`, `AbstractLegacyRecordBatc
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from ottla.protocol.batch_header import (
@@ -30,11 +30,11 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer
 
-_TIMESTAMP = Struct(">q")
-_LENGTH = Struct(">i")
-_OFFSET_AND_SIZE = Struct(">qi")
+_TIMESTAMP: Final = Struct(">q")
+_LENGTH: Final = Struct(">i")
+_OFFSET_AND_SIZE: Final = Struct(">qi")
 
-SHALLOW_LIMIT_BYTES = 32 * 1024 * 1024
+SHALLOW_LIMIT_BYTES: Final = 32 * 1024 * 1024
 """Limit of decompressed bytes for readers of headers. Of a larger message they read only the header."""
 
 # The header of an LZ4 frame: magic number, then the descriptor (two flag bytes, perhaps the content size), then a byte

@@ -6,7 +6,7 @@ between the last two are the encoded key, value and headers.
 """
 
 from collections.abc import Generator, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ottla.protocol.batch_header import (
     COMPRESSION_MASK,
@@ -28,10 +28,10 @@ from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varin
 Frame: TypeAlias = tuple[int, int, bytes | None, bool, int, int]
 
 # Records of one step, about 1 ms. The driver of these generators does other work between the steps.
-SLICE_RECORDS = 500
+SLICE_RECORDS: Final = 500
 
-_NULL = 1  # zig-zag of -1
-_KEPT_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
+_NULL: Final = 1  # zig-zag of -1
+_KEPT_ATTRIBUTES: Final = COMPRESSION_MASK | TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
 
 
 def raw_records(batch: Buffer, header: BatchHeader) -> bytes:

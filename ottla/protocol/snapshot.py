@@ -6,19 +6,19 @@ Source: `org.apache.kafka.storage.internals.log.ProducerStateManager` (writeSnap
 from collections.abc import Iterable
 from itertools import starmap
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.checksum import crc32c
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.varints import Buffer
 
-VERSION = 1
-_HEAD = Struct(">hIi")
-_ENTRY = Struct(">qhiqiqiq")
-HEAD_BYTES = _HEAD.size
-ENTRY_BYTES = _ENTRY.size
+VERSION: Final = 1
+_HEAD: Final = Struct(">hIi")
+_ENTRY: Final = Struct(">qhiqiqiq")
+HEAD_BYTES: Final = _HEAD.size
+ENTRY_BYTES: Final = _ENTRY.size
 # The CRC-32C covers all bytes after it, from the entry count on.
-_CRC_FROM = 6
+_CRC_FROM: Final = 6
 
 
 class ProducerEntry(NamedTuple):

@@ -1,8 +1,9 @@
 """Durations and times in UTC as text. pure"""
 
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def at_time(timestamp_ms: int) -> str:

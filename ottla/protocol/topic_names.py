@@ -1,8 +1,9 @@
 """Topic names that Kafka accepts (`org.apache.kafka.common.internals.Topic`). pure"""
 
 import re
+from typing import Final
 
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def detect_invalid_topic(name: str | None) -> str | None:

@@ -4,6 +4,7 @@ Readers that know only magic 2 read the batch instead of the message. Kafka did 
 """
 
 from itertools import islice
+from typing import Final
 
 from ottla.protocol.batch_header import LEGACY_ATTRIBUTES, MAGIC, TIMESTAMP_TYPE, BatchHeader, assemble, read_header
 from ottla.protocol.compression import NONE, READ_LIMIT_BYTES
@@ -15,7 +16,7 @@ from ottla.protocol.records import encode_record
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.varints import Buffer
 
-_ENCODE_US = 3 * RECORD_US
+_ENCODE_US: Final = 3 * RECORD_US
 
 
 def up_convert(message: Buffer, header: BatchHeader) -> Steps[bytearray]:

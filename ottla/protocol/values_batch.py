@@ -4,12 +4,13 @@ It builds the same bytes as `build_batch` of records without key, headers and ti
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from ottla.protocol.batch_header import AFTER_CRC, build_with_crc
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from ottla.protocol.varints import write_varint
 
-_NULL_KEY = b"\x01"  # zig-zag of -1
+_NULL_KEY: Final = b"\x01"  # zig-zag of -1
 
 
 class ValuesBatch:

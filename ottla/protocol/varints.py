@@ -4,12 +4,14 @@ Source: `org.apache.kafka.common.utils.ByteUtils`. Readers are strict: at most 5
 bit beyond the width; a cut or overlong varint raises ProtocolError.
 """
 
+from typing import Final
+
 from ottla.protocol.errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
 
-MAX_VARINT_SIZE = 5
-MAX_VARLONG_SIZE = 10
+MAX_VARINT_SIZE: Final = 5
+MAX_VARLONG_SIZE: Final = 10
 
 
 def read_unsigned_varint(buffer: Buffer, position: int, max_size: int = MAX_VARINT_SIZE) -> tuple[int, int]:
@@ -71,5 +73,5 @@ def varint_of(value: int) -> bytes:
     return bytes(out)
 
 
-SMALL_VARINTS = tuple(map(varint_of, range(512)))
+SMALL_VARINTS: Final = tuple(map(varint_of, range(512)))
 """Zig-zag varints of the integers from 0 on, made in advance: the sizes of most keys and values."""

@@ -26,8 +26,8 @@ _STEP_BYTES: Final = 2 << 20
 """Most bytes copied in one step. A batch of 1 MiB, which is checked at once, stays below it."""
 
 # Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each.
-_MIN_RECORD_SIZE = 7
-_FAR = 1 << 70
+_MIN_RECORD_SIZE: Final = 7
+_FAR: Final = 1 << 70
 
 Walked: TypeAlias = tuple[int, int, int]
 """Twice the largest and the smallest timestamp delta, and the index of the first null key, -1 without one."""

@@ -86,7 +86,7 @@ def test_a_watcher_gets_the_reason_and_the_count_of_denials(broker):
 
 
 def lone_request(broker):
-    from ottla.broker.api.context import Request
+    from ottla.broker.api.request import Request
     from ottla.broker.security.session import Session
 
     return Request(K.DELETE_ACLS, 3, 1, "c", Session(peer="10.0.0.9:4711", principal="User:alice"), None)

@@ -7,7 +7,7 @@ import pytest
 
 from lab.in_memory.disk import MemoryFile
 from ottla.broker.api import fetch
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.log.partition import Partition
 from ottla.broker.security.session import Session

@@ -9,7 +9,7 @@ from lab.crash.life import Life
 from lab.crash.script import Script
 from lab.in_memory.disk_errors import FOR_EVER, BadDisk
 from ottla.broker.api import produce, produce_check
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey

@@ -6,7 +6,7 @@ import pytest
 
 from lab.simulation.charged import ChargeMeter
 from ottla.broker.api import produce
-from ottla.broker.api.context import NO_REPLY, Close, Request
+from ottla.broker.api.request import NO_REPLY, Close, Request
 from ottla.broker.costs import REPLY_ROW_US, ROW_US
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.broker.api.context import Request
 from ottla.broker.api.reply import PIECE_BYTES, UNCOUNTED_BYTES, ReplyBuilder, encode_reply
+from ottla.broker.api.request import Request
 from ottla.broker.memory import FREE_BYTES, Memory, TooLarge
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from lab.metadata import create_internal_topic, create_topic
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config, Listener
 from ottla.broker.ports.disk import RealFile

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from ottla.broker.api import fetch
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.config import Config
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager

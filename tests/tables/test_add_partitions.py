@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from ottla.broker.api import add_offsets_to_txn
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.security.session import Session
 from ottla.broker.txn.machine import check_step, decide_add_partitions, verify_partitions
 from ottla.broker.txn.states import TransactionStatus as S

@@ -1,6 +1,6 @@
 """Rows that need several brokers: the coordinator, or the leader, is another one, or none."""
 
-from ottla.broker.api.context import Close
+from ottla.broker.api.request import Close
 from ottla.broker.api.table import TABLE
 from ottla.broker.dispatch import Dispatcher
 from ottla.protocol.api_keys import ApiKey as K

@@ -246,6 +246,18 @@ def test_error_codes_are_compared_by_their_value():
     )
 
 
+def test_constants_of_broker_and_protocol_are_final():
+    """Compiled code reads a Final at once, and looks any other constant up in a dictionary."""
+    faults(
+        f"{relative(path)}:{node.lineno}: {name.id} is a constant: write `{name.id}: Final = ...`"
+        for path in python_files("ottla/broker", "ottla/protocol")
+        for node in tree_of(path).body
+        if isinstance(node, ast.Assign) and not ast.unparse(node.value).startswith(("TypeVar(", "ParamSpec("))
+        for name in node.targets
+        if isinstance(name, ast.Name) and name.id.isupper()
+    )
+
+
 def test_no_file_is_a_shelf_for_odds_and_ends():
     faults(f"{relative(path)}: name it after what it does" for path in python_files(*FOLDERS) if path.stem in SHELVES)
 

@@ -5,7 +5,8 @@ Source: `AclApis`, `AclControlManager` of Kafka 4.3.1.
 
 from typing import Any, Final
 
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.security.acl_filter import AclFilter, is_unknown
 from ottla.broker.security.authorizer import Need
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType

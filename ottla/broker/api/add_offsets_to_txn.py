@@ -7,13 +7,16 @@ Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOC
 with TRANSACTION_ABORTABLE, which the broker does not answer here. Clients of transactions V2 send only TxnOffsetCommit.
 """
 
+from typing import Final
+
 from ottla.broker.api.authorization import READ_GROUP, WRITE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.protocol.errors import ErrorCode
 
-FIRST_VERSION_WITH_FENCED = 2
+FIRST_VERSION_WITH_FENCED: Final = 2
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

@@ -11,20 +11,21 @@ verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks)
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api import refusals
 from ottla.broker.api.authorization import CLUSTER_ACTION, WRITE_ID, WRITE_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request, count_rows
+from ottla.broker.api.context import Broker, count_rows
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply, encode_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 
-FIRST_VERSION_WITH_FENCED = 2
-FIRST_VERSION_OF_BROKERS = 4
+FIRST_VERSION_WITH_FENCED: Final = 2
+FIRST_VERSION_OF_BROKERS: Final = 4
 
 Errors = Mapping[TopicPartition, ErrorCode]
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER_CONFIGS, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.quotas.alteration import decide, named_twice

@@ -6,7 +6,8 @@ Version notes: 2 is flexible. IncrementalAlterConfigs replaces this API (KIP-339
 from typing import Any
 
 from ottla.broker.api.altering import Resource, answer
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.config.altered import replace
 from ottla.broker.costs import READ_CONFIG_US
 from ottla.broker.turns import Turns

@@ -10,10 +10,11 @@ Source: `ReplicationControlManager.alterPartitionReassignments` of Kafka 4.3.1.
 """
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.create_topics import replicas_problem
 from ottla.broker.api.partition_rows import MOST_CHANGED, TOO_MANY, merge_partitions, tabulate
 from ottla.broker.api.reply import with_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.leadership import Leadership
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.errors import ApiError, ErrorCode

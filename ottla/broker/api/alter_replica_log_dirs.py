@@ -10,8 +10,9 @@ Source: `ReplicaManager.alterReplicaLogDirs` of Kafka 4.3.1.
 from typing import Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import with_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.errors import ErrorCode
 

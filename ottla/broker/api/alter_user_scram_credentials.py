@@ -13,9 +13,10 @@ from itertools import chain
 from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
 from ottla.broker.cluster.features import METADATA_FEATURE
 from ottla.broker.costs import CREDENTIAL_US, ROW_US

@@ -5,12 +5,13 @@ Topics, this broker, the brokers of the cluster ("") and groups have configs tha
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.authorization import ALTER_CONFIGS, refuse_configs
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.config.altered import TOPIC_FAMILY, Altered, Family, broker_family, group_family
 from ottla.broker.config.dynamic import CLUSTER_RESOURCE, cluster_problem, has_effect, in_force
 from ottla.broker.config.listener_options import of_listener
@@ -27,7 +28,7 @@ from ottla.protocol.internal_topics.metadata_records import (
 )
 from ottla.protocol.topic_names import detect_invalid_topic
 
-_OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
+_OTHER_RESOURCES: Final = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
 
@@ -95,7 +96,7 @@ async def _alter(
         await broker.turns.spend(CHANGE_US)
 
 
-def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
+def _check_resource(broker: Broker, resource: Resource) -> ApiError | None:
     """Return the reason why the request for this resource is invalid, before its values are checked, or None."""
     invalid = ErrorCode.INVALID_REQUEST
     if len(set(resource.config_names)) < len(resource.config_names):
@@ -136,7 +137,7 @@ def _refuse_broker(broker: Broker, resource: Resource) -> ApiError | None:
 
 def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiError, list[ConfigRecord]]:
     refused = (
-        _refuse(broker, resource)
+        _check_resource(broker, resource)
         or refuse_configs(broker, request, ALTER_CONFIGS, resource.kind, resource.name)
         or _refuse_kind(resource)
     )

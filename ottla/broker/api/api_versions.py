@@ -11,14 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Encoded, Reply, Request
 from ottla.broker.cluster.features import SUPPORTED_FEATURES
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 NO_NODE: Final = -1
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

@@ -7,7 +7,8 @@ Source: `AuthHelper.filterByAuthorized`, `ConfigHelper.handleDescribeConfigsRequ
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.security.authorizer import Need
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType

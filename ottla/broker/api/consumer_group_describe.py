@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 from ottla.broker.group.consumer.members import ConsumerGroupMember

@@ -14,8 +14,9 @@ from uuid import UUID, uuid4
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DESCRIBE_TOPIC, READ_GROUP, SEE_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.group.consumer.decisions import Heartbeat, HeartbeatReply, Refusal, is_blank
 from ottla.broker.group.consumer.members import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from ottla.protocol.errors import ErrorCode

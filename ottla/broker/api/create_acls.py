@@ -10,8 +10,9 @@ from typing import Any
 
 from ottla.broker.api.acls import MOST_CHANGED, entry_problem, refusal
 from ottla.broker.api.authorization import ALTER_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
 from ottla.broker.security.acl import AclAuthorizer

@@ -6,21 +6,22 @@ determines the partition of each id or group.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api.authorization import ALTER_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.create_topics import assignment_problem
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED, ControllerMutationQuota
 from ottla.protocol.errors import ApiError, ErrorCode
 
-FIRST_STRICT_VERSION = 3
-MAX_PARTITIONS = 10_000
+FIRST_STRICT_VERSION: Final = 3
+MAX_PARTITIONS: Final = 10_000
 """The partitions that one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 
 
@@ -63,7 +64,7 @@ class _Adding:
         cluster, turns = self._broker.cluster, self._broker.turns
         for item in accepted:
             topic = cluster.topics.get(item.name)
-            refused = _refuse(cluster, topic, item, self._left)
+            refused = _check_growth(cluster, topic, item, self._left)
             if refused is None and topic is not None and self._quota is not None:
                 refused = None if self._quota.takes(item.count - topic.partition_count) else QUOTA_EXCEEDED
             self._outcomes[item.name] = refused
@@ -74,7 +75,7 @@ class _Adding:
             await turns.spend(CHANGE_US)
 
 
-def _refuse(cluster: Cluster, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
+def _check_growth(cluster: Cluster, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
     """Return the reason why partitions cannot be added, or None. Source:
     `ReplicationControlManager.createPartitions`."""
     if topic is None:

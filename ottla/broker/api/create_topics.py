@@ -12,9 +12,10 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import CREATE_ANY_TOPIC, CREATE_TOPIC, SEE_TOPIC_CONFIGS, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.cluster.metadata import Cluster
@@ -26,15 +27,15 @@ from ottla.protocol.values import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
-MAX_PARTITIONS = 10_000
+MAX_PARTITIONS: Final = 10_000
 """The partitions of one request, of all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
 
-FIRST_STRICT_VERSION = 6
+FIRST_STRICT_VERSION: Final = 6
 
-_REFUSED = ApiError(CREATE_TOPIC.error, "Authorization failed.")
-_EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+_REFUSED: Final = ApiError(CREATE_TOPIC.error, "Authorization failed.")
+_EXCESSIVE: Final = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
-_DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_DUPLICATE: Final = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -96,7 +97,7 @@ async def _create(
 ) -> None:
     """Decide each topic and log it. `outcomes` get the id or the refusal, `unplaced` names without a broker."""
     for topic in accepted:
-        refused = _refuse(broker, topic)
+        refused = _check_topic(broker, topic)
         if refused is not None:
             outcomes[topic.name] = refused
             if refused.error in _LOGGED:
@@ -125,7 +126,7 @@ def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiEr
     )
 
 
-def _refuse(broker: Broker, topic: Any) -> ApiError | None:
+def _check_topic(broker: Broker, topic: Any) -> ApiError | None:
     if topic.name in INTERNAL_TOPICS and topic.name not in broker.cluster.topics:
         return ApiError(ErrorCode.INVALID_REQUEST, f"The internal topic {topic.name} is created when it is needed")
     problem = broker.cluster.name_problem(topic.name)

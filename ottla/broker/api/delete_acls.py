@@ -10,8 +10,9 @@ from typing import Any
 
 from ottla.broker.api.acls import MOST_CHANGED, filter_of, refusal
 from ottla.broker.api.authorization import ALTER_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ACL_MATCH_US, ROW_US
 from ottla.protocol.errors import ApiError, ErrorCode

@@ -7,8 +7,9 @@ deleted as well: its commit does not restore them.
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DELETE_GROUP
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import ErrorCode
 
 

@@ -5,14 +5,17 @@ Version notes: 2 is flexible. Offset -1 is the high watermark. A topic that is o
 DELETE of the topic.
 """
 
+from typing import Final
+
 from ottla.broker.api.authorization import DELETE_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.protocol.errors import ErrorCode
 
-HIGH_WATERMARK = -1
-NO_LOW_WATERMARK = -1
+HIGH_WATERMARK: Final = -1
+NO_LOW_WATERMARK: Final = -1
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

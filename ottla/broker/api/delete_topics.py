@@ -8,12 +8,13 @@ describe a topic does not get its name for its id.
 
 import uuid
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.api.authorization import DELETE_ANY_TOPIC, DELETE_TOPIC, DESCRIBE_TOPIC, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import QUOTA_EXCEEDED
@@ -21,9 +22,9 @@ from ottla.broker.security.authorizer import Need
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
-_REFUSED = (DELETE_TOPIC.error, MESSAGES[DELETE_TOPIC.error])
+_REFUSED: Final = (DELETE_TOPIC.error, MESSAGES[DELETE_TOPIC.error])
 
-FIRST_STRICT_VERSION = 5
+FIRST_STRICT_VERSION: Final = 5
 
 NameOrId = tuple[str | None, uuid.UUID | None]
 
@@ -137,6 +138,6 @@ class _Deleting:
         return self._may_all or self._broker.may(self._request, need, name)
 
 
-_DUPLICATE_NAME = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-_DUPLICATE_ID = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
-_BY_NAME_AND_ID = "The provided topic name maps to an ID that was already supplied."
+_DUPLICATE_NAME: Final = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_DUPLICATE_ID: Final = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+_BY_NAME_AND_ID: Final = "The provided topic name maps to an ID that was already supplied."

@@ -8,8 +8,9 @@ request names the resource; here the count is always 1, because each mention is 
 import logging
 from typing import Final, NamedTuple
 
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.fencing_log import sender_fields
+from ottla.broker.api.request import Request
 from ottla.broker.costs import LOG_DENIAL_US
 from ottla.broker.events import shorten
 from ottla.broker.log_limiter import LogLimiter, describe_repeats

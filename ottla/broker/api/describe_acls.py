@@ -4,15 +4,18 @@ Version notes: 2 is flexible; 3 knows the resource type USER. A filter with an u
 closes the connection or answers with no entry. Among very many entries a pattern may occur more than once.
 """
 
+from typing import Final
+
 from ottla.broker.api.acls import filter_of, refusal
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import ACL_MATCH_US
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
-GROUPED_AT_ONCE = 10_000
+GROUPED_AT_ONCE: Final = 10_000
 """The entries that are grouped by pattern at a time; no more are held in addition to the reply."""
 
 _Pattern = tuple[int, str, int]

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER_CONFIGS, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.quotas.filters import Component, read_filter
 from ottla.protocol.errors import ApiError, ErrorCode

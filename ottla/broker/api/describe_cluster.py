@@ -6,14 +6,17 @@ client gets the brokers' addresses. Clients with DESCRIBE on the cluster get its
 (`AuthHelper.computeDescribeClusterResponse`).
 """
 
+from typing import Final
+
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import ErrorCode
 
-BROKERS = 1
-CONTROLLERS = 2
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

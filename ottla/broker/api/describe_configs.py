@@ -7,9 +7,10 @@ client metrics) have no configs here: INVALID_REQUEST.
 from collections.abc import Iterable
 
 from ottla.broker.api.authorization import DESCRIBE_CONFIGS, refuse_configs
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.broker.costs import CONFIG_ENTRY_US
 from ottla.protocol.errors import ErrorCode

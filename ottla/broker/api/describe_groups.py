@@ -7,8 +7,9 @@ Dead without an error, as in Kafka.
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_GROUP
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol.errors import ErrorCode

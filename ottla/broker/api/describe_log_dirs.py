@@ -6,9 +6,10 @@ replicas, because there is one broker with one directory. A client that may not 
 """
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.partition_rows import MergedTopics, merge_partitions
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.errors import ErrorCode
 

@@ -7,8 +7,9 @@ the state of its producer at the time it is written. Needs READ of the topic.
 """
 
 from ottla.broker.api.authorization import MESSAGES, READ_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topic_names import detect_invalid_topic
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.protocol.errors import ErrorCode
 
@@ -28,7 +29,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     topics = request.body.topics
     named = [(topic.topic_name, [row.partition_index for row in topic.partitions]) for topic in topics[:2]]
     if named != [(METADATA_TOPIC, [0])]:
-        return await _refuse(broker, request, topics)
+        return await _refuse_topics(broker, request, topics)
     leader = broker.brokers[0]
     voter, *observers = (_replica(broker, each.cluster.node_id) for each in broker.brokers)
     metadata_log = broker.cluster.metadata_log
@@ -53,7 +54,7 @@ def _replica(broker: Broker, node_id: int) -> tuple[Any, ...]:
     return node_id, directory_id, broker.cluster.metadata_log.end_offset, now_ms, now_ms
 
 
-async def _refuse(broker: Broker, request: Request, topics: Sequence[Any]) -> Reply:
+async def _refuse_topics(broker: Broker, request: Request, topics: Sequence[Any]) -> Reply:
     reply = ReplyBuilder(broker, request)
     written = reply.rows("topics")
     for topic in topics:

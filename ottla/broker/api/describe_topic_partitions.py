@@ -14,9 +14,10 @@ from typing import Final
 
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import DESCRIBE_TOPIC, SEE_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.placement import Placement
 from ottla.broker.api.reply import ReplyBuilder, with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import LOOKUP_US
 from ottla.protocol.errors import ErrorCode

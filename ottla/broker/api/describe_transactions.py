@@ -6,8 +6,9 @@ are left out.
 """
 
 from ottla.broker.api.authorization import DESCRIBE_ID, SEE_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import REPLY_ROW_US
 
 

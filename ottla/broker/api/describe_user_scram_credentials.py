@@ -8,9 +8,10 @@ all if none was named. Source: `ScramImage.describe`.
 from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.security.scram import ScramMechanism
 from ottla.protocol.errors import ErrorCode

@@ -13,9 +13,10 @@ the memory for replies, which holds the read bytes.
 """
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.costs import FILE_CALL_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
@@ -26,7 +27,7 @@ from ottla.protocol.errors import ErrorCode, ProtocolError
 
 log = logging.getLogger(__name__)
 
-MOST_CHARS = 249
+MOST_CHARS: Final = 249
 """The most characters of a name in the log."""
 
 

@@ -11,7 +11,7 @@ Source: `ReplicationControlManager.electLeaders` of Kafka 4.3.1.
 from typing import Final
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.partition_rows import (
     MOST_CHANGED,
     TOO_MANY,
@@ -21,6 +21,7 @@ from ottla.broker.api.partition_rows import (
     tabulate,
 )
 from ottla.broker.api.reply import with_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.leadership import Leadership
 from ottla.broker.costs import ROW_US
 from ottla.protocol.errors import ApiError, ErrorCode
@@ -33,7 +34,7 @@ UNCLEAN: Final = 1
 async def handle(broker: Broker, request: Request) -> Reply:
     """Elect a leader for each partition."""
     asked = request.body.topic_partitions
-    refused = _refuse(broker, request)
+    refused = _check_election(broker, request)
     named: MergedTopics = {}
     if asked is not None:
         named = await merge_partitions(broker.turns, ((row.topic, row.partitions) for row in asked))
@@ -55,7 +56,7 @@ def _kind(request: Request) -> int:
     return int(request.body.election_type) if request.api_version else PREFERRED
 
 
-def _refuse(broker: Broker, request: Request) -> ApiError | None:
+def _check_election(broker: Broker, request: Request) -> ApiError | None:
     if not broker.may(request, ALTER_CLUSTER):
         return ApiError(ALTER_CLUSTER.error, MESSAGES[ALTER_CLUSTER.error])
     kind = _kind(request)

@@ -9,13 +9,16 @@ with TRANSACTION_ABORTABLE, which the broker does not answer here; 5 uses transa
 bumps the epoch, and the answer has the next producer id and epoch.
 """
 
+from typing import Final
+
 from ottla.broker.api.authorization import WRITE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import ErrorCode
 
-FIRST_VERSION_WITH_FENCED = 2
-FIRST_VERSION_WITH_PRODUCER = 5
+FIRST_VERSION_WITH_FENCED: Final = 2
+FIRST_VERSION_WITH_PRODUCER: Final = 5
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

@@ -3,7 +3,8 @@
 import logging
 from typing import Any, Final
 
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 

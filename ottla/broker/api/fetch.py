@@ -20,7 +20,7 @@ small pieces are read, because a system call costs more than copying them.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.fetch_check import (
     NOT_READ,
     ROWS_AT_ONCE,
@@ -31,6 +31,7 @@ from ottla.broker.api.fetch_check import (
     find_session,
     name_of,
 )
+from ottla.broker.api.request import Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from ottla.broker.log.partition import Partition
@@ -47,14 +48,14 @@ from ottla.protocol.requests.fetch_wire import (
 )
 from ottla.protocol.values import ZERO_UUID
 
-READ_COMMITTED = 1
+READ_COMMITTED: Final = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 FIRST_VERSION_WITH_SESSIONS: Final = 7
 FIRST_VERSION_WITH_LEADERS: Final = 16
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Errors whose rows name the leader."""
-MAX_RESPONSE_BYTES = 55 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 55 * 1024 * 1024
 WAITING_ROW_BYTES: Final = 1_000
 """The approximate memory of one partition of a parked Fetch, with the session that it may begin."""
 ROW_BYTES: Final = 40

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.api.authorization import CLUSTER_ACTION, READ_TOPIC
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.costs import ROW_US
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Place, TopicKey
 from ottla.broker.log.partition import Partition
@@ -82,7 +83,7 @@ async def check_request(broker: Broker, request: Request, session: FetchSession 
     done = 0
     for topic in request.body.topics:
         key, name = _resolve(broker, topic, by_id) if by_id else (topic.topic, topic.topic)  # no call: the usual case
-        refusal = _refuse(broker, request, name) if name is None or broker.authorizer is not None else NO_ERROR
+        refusal = _refuse_topic(broker, request, name) if name is None or broker.authorizer is not None else NO_ERROR
         for row in topic.partitions:
             turns.charged_us += ROW_US
             done += 1
@@ -114,7 +115,7 @@ async def check_session(broker: Broker, request: Request, session: FetchSession)
         name = row.topic
         if name not in refusals:
             is_known = name is not None and broker.authorizer is None
-            refusals[name] = NO_ERROR if is_known else _refuse(broker, request, name)
+            refusals[name] = NO_ERROR if is_known else _refuse_topic(broker, request, name)
         refusal = refusals[name]
         if refusal or name is None:
             not_read[place] = FetchPartitionStatus(row.fetch_offset, 0, None, refusal)
@@ -143,7 +144,7 @@ def name_of(broker: Broker, key: TopicKey) -> str | None:
     return None if image is None else image.name
 
 
-def _refuse(broker: Broker, request: Request, topic: str | None) -> ErrorCode:
+def _refuse_topic(broker: Broker, request: Request, topic: str | None) -> ErrorCode:
     """Return the error for all partitions of a topic. Only a broker may have a replica id (CVE-2018-1288)."""
     is_replica = _replica_id(request) >= 0
     if is_replica and not broker.may(request, CLUSTER_ACTION):

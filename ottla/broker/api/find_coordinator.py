@@ -8,8 +8,9 @@ authorized request.
 from typing import Any, Final
 
 from ottla.broker.api.authorization import CLUSTER_ACTION, DESCRIBE_GROUP, DESCRIBE_ID, MESSAGES, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
 
@@ -27,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     keys = dict.fromkeys(body.coordinator_keys if version >= FIRST_VERSION_WITH_KEYS else (body.key,))
     topic, need = _OF_TYPE.get(body.key_type if version >= 1 else 0, ("", None))
     refused = await find_denials(broker, request, need, keys) if need is not None else ()
-    unserved = await _refuse(broker, request, topic) if len(refused) < len(keys) else {}
+    unserved = await _refuse_keys(broker, request, topic) if len(refused) < len(keys) else {}
     if version < FIRST_VERSION_WITH_KEYS:
         if need is not None and refused:
             return encode_reply(request, **_nowhere(need.error, MESSAGES[need.error]))
@@ -41,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(coordinators=coordinators)
 
 
-async def _refuse(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
+async def _refuse_keys(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
     """Return the answer for every key if no coordinator can be named; else create the internal topic."""
     version, key_type = request.api_version, request.body.key_type
     if not topic:

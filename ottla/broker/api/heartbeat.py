@@ -4,8 +4,9 @@ Version notes: 3 adds static members; 4 is flexible.
 """
 
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.group.members import Caller
 
 

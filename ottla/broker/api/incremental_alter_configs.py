@@ -3,15 +3,16 @@
 Version notes: 1 is flexible.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api.altering import Resource, answer
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.config.altered import Change, Operation, alter
 from ottla.broker.costs import READ_CONFIG_US
 from ottla.broker.turns import Turns
 
-_OPERATIONS = {operation.value: operation for operation in Operation}
+_OPERATIONS: Final = {operation.value: operation for operation in Operation}
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

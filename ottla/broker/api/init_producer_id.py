@@ -17,10 +17,12 @@ IDEMPOTENT_WRITE on the cluster or WRITE on any topic (KIP-679).
 """
 
 import logging
+from typing import Final
 
 from ottla.broker.api.authorization import IDEMPOTENT_WRITE, TWO_PHASE_COMMIT_ID, WRITE_ANY_TOPIC, WRITE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.txn.values import Decision
 from ottla.protocol.acls import CLUSTER_NAME
@@ -29,8 +31,8 @@ from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 
-FIRST_VERSION_WITH_EXPECTATION = 3
-FIRST_VERSION_WITH_FENCED = 4
+FIRST_VERSION_WITH_EXPECTATION: Final = 3
+FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

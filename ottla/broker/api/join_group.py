@@ -9,8 +9,9 @@ from ipaddress import IPv4Address, ip_address
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.group.members import JoinAsk, Timeouts
 from ottla.broker.group.replies import JoinReply
 

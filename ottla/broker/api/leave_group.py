@@ -8,8 +8,9 @@ from typing import Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import NO_ERROR
 
 MEMBERS_AT_ONCE: Final = 400

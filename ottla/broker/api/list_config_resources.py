@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER_CONFIGS
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply, with_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_topics.metadata_records import (
     BROKER_LOGGER_RESOURCE,

@@ -5,8 +5,9 @@ describe the cluster gets only the groups that it may describe.
 """
 
 from ottla.broker.api.authorization import SEE_CLUSTER, SEE_GROUP
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import REPLY_ROW_US
 from ottla.broker.group.consumer.consumer_group import ConsumerGroup
 

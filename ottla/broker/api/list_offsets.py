@@ -8,28 +8,29 @@ of the topic.
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.authorization import DESCRIBE_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.fetch import READ_COMMITTED
 from ottla.broker.api.fetch_check import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LAST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
-CONSUMER = -1
-DEBUGGING_CONSUMER = -2
-_FIRST_VERSION = {
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LAST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+CONSUMER: Final = -1
+DEBUGGING_CONSUMER: Final = -2
+_FIRST_VERSION: Final = {
     LATEST: 1,
     EARLIEST: 1,
     MAX_TIMESTAMP: 7,

@@ -10,9 +10,10 @@ Source: `ReplicationControlManager.listPartitionReassignments` of Kafka 4.3.1.
 from typing import Final
 
 from ottla.broker.api.authorization import DESCRIBE_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.partition_rows import MergedTopics, all_partitions, merge_partitions
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import PartitionRegistration
 from ottla.broker.cluster.reassignment import is_in_progress
 from ottla.broker.costs import ROW_US

@@ -9,20 +9,22 @@ INVALID_REGULAR_EXPRESSION if it is invalid or costs too much. 2 is not served w
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from ottla.broker.api.authorization import SEE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US, PATTERN_BYTE_US, ROW_US
 from ottla.broker.pattern import MAX_BYTES, Pattern, PatternError, compile_pattern
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.errors import ErrorCode
 
-FIRST_VERSION_WITH_DURATION = 1
-FIRST_VERSION_WITH_PATTERN = 2
+FIRST_VERSION_WITH_DURATION: Final = 1
+FIRST_VERSION_WITH_PATTERN: Final = 2
 
-_BY_NAME = {status.wire_name: status for status in TransactionStatus}
+_BY_NAME: Final = {status.wire_name: status for status in TransactionStatus}
 
 Keep = Callable[[TransactionState], bool]
 

@@ -27,9 +27,10 @@ from ottla.broker.api.authorization import (
     SEE_TOPIC,
     find_denials,
 )
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.placement import Placement
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import CHANGE_US, ROW_US
 from ottla.broker.quotas.managers import ControllerMutationQuota

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP, READ_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.refusals import report_rows as report_rows
 from ottla.broker.api.reply import with_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
@@ -22,8 +23,8 @@ from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 
-INT64_MAX = 2**63 - 1
-ROWS_AT_ONCE = 250
+INT64_MAX: Final = 2**63 - 1
+ROWS_AT_ONCE: Final = 250
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -7,9 +7,10 @@ that do not exist are UNKNOWN_TOPIC_OR_PARTITION. An error of the group is that 
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DELETE_GROUP, READ_TOPIC, find_denials
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.refusals import report_rows as report_rows
 from ottla.broker.api.reply import encode_reply, with_tables
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.errors import ErrorCode
 

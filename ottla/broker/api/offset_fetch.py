@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import DESCRIBE_GROUP, DESCRIBE_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.offset_commit import FIRST_VERSION_WITH_TOPIC_IDS, id_of
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetch_offset
 from ottla.broker.group.offsets import GroupOffsets

@@ -8,9 +8,10 @@ topic, or CLUSTER_ACTION.
 from typing import Any
 
 from ottla.broker.api.authorization import ACT_AS_BROKER, DESCRIBE_TOPIC
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.fetch_check import UNDEFINED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.protocol.errors import ErrorCode
 
 

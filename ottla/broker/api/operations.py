@@ -7,7 +7,8 @@ resource type. Source: `AclEntry.supportedOperations`, `AuthHelper.authorizedOpe
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.security.authorizer import Need
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import NO_ERROR

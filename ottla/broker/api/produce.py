@@ -13,14 +13,16 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
+from typing import Final
 
 from ottla.broker.api import duplicates, durability, verification
-from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request, count_rows
+from ottla.broker.api.context import Broker, count_rows
 from ottla.broker.api.duplicates import MOST_CHARS, Duplicate
 from ottla.broker.api.fencing_log import FENCED
 from ottla.broker.api.produce_check import Write, check_all, check_records, transactional_header
 from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import NO_REPLY, Close, Encoded, Reply, Request
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
@@ -30,23 +32,23 @@ from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, 
 
 log = logging.getLogger(__name__)
 
-ROWS_AT_ONCE = 100
+ROWS_AT_ONCE: Final = 100
 """The rows of a reply that Produce's own encoder writes at once."""
-FIRST_VERSION_WITH_ABORTABLE = 11
-FIRST_VERSION_THAT_ADDS = 12
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
+FIRST_VERSION_THAT_ADDS: Final = 12
 
 # Errors of the coordinator, as Produce reports them (AddPartitionsToTxnManager, ReplicaManager 4.3.1).
-_COORDINATOR_ERRORS = {
+_COORDINATOR_ERRORS: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-_VERIFICATION_ERRORS = _COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS}
+_VERIFICATION_ERRORS: Final = _COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS}
 
 # Errors that no correct producer gets: the log line names the producer. Other errors depend on the current state of
 # topics, transactions and sequences.
-_BAD_INPUT = frozenset(
+_BAD_INPUT: Final = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -56,8 +58,8 @@ _BAD_INPUT = frozenset(
         ErrorCode.INVALID_RECORD,
     )
 )
-FIRST_VERSION_WITH_LEADERS = 10
-_WHY_UNVERIFIED = {
+FIRST_VERSION_WITH_LEADERS: Final = 10
+_WHY_UNVERIFIED: Final = {
     ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
     ErrorCode.NOT_ENOUGH_REPLICAS: "The coordinator does not know yet whether the partition belongs to the transaction",
 }

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.broker.api.authorization import WRITE_ID, WRITE_TOPIC
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import ROW_US
 from ottla.broker.log.log_validator import ValidationResult, is_recompressed
@@ -20,13 +21,13 @@ from ottla.protocol.requests.produced import BatchCheck, Checked, check_at_once,
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import ZERO_UUID
 
-CHECK_US = 6.0
+CHECK_US: Final = 6.0
 """Look up and check one partition's batch, without its records."""
-ZSTD = 4
-FIRST_VERSION_WITH_ZSTD = 7
-FIRST_VERSION_WITH_TOPIC_IDS = 13
+ZSTD: Final = 4
+FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _NO_RECORDS: Final = memoryview(b"")
-_TOO_LARGE = "The batch of {} bytes exceeds the topic's max.message.bytes, {}"
+_TOO_LARGE: Final = "The batch of {} bytes exceeds the topic's max.message.bytes, {}"
 
 
 class Write(NamedTuple):

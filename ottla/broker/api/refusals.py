@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.broker.api.context import Broker, Request, count_rows
+from ottla.broker.api.context import Broker, count_rows
 from ottla.broker.api.fencing_log import log_fenced, sender_fields
+from ottla.broker.api.request import Request
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 

@@ -17,7 +17,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.context import Broker, Encoded, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Encoded, Request
 from ottla.broker.costs import COPY_BYTE_US, REPLY_ROW_US, ROW_US
 from ottla.broker.memory import FREE_BYTES, ReplyReservation
 from ottla.protocol.requests import codec

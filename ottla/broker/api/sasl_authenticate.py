@@ -7,8 +7,9 @@ Version notes: 1 adds the session lifetime (KIP-368), 2 is flexible. A refused c
 from struct import Struct
 from typing import Final
 
-from ottla.broker.api.context import Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Close, Encoded, Reply, Request
 from ottla.broker.deadline import sleep
 from ottla.broker.security.mechanism import SaslFailed
 from ottla.broker.security.sasl import Authenticator

@@ -5,8 +5,9 @@ logged in, or uses a listener without login, gets ILLEGAL_SASL_STATE, except whe
 again (KIP-368).
 """
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.deadline import sleep
 from ottla.protocol.errors import ErrorCode
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import READ_GROUP
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply

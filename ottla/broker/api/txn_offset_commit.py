@@ -8,12 +8,14 @@ have the partition (AddOffsetsToTxn); that is verified in the same step as the a
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import READ_GROUP, WRITE_ID
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.offset_commit import Rows, commit_rows, find_topic, or_else, refused_rows, with_topics
 from ottla.broker.api.refusals import report_rows as report_rows
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.commits import CommitRow
@@ -21,9 +23,9 @@ from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
-FIRST_VERSION_WITH_ABORTABLE = 4
-FIRST_VERSION_THAT_ADDS = 5
-FIRST_VERSION_WITH_TOPIC_IDS = 6
+FIRST_VERSION_WITH_ABORTABLE: Final = 4
+FIRST_VERSION_THAT_ADDS: Final = 5
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 6
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

@@ -12,9 +12,10 @@ ApiVersions request.
 import logging
 
 from ottla.broker.api.authorization import ALTER_CLUSTER, MESSAGES
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
 from ottla.broker.costs import ROW_US
 from ottla.protocol.errors import ErrorCode

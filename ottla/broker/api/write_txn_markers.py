@@ -14,15 +14,16 @@ Needs ALTER of the cluster, or CLUSTER_ACTION, which the other brokers of this p
 from typing import Final
 
 from ottla.broker.api.authorization import ALTER_OR_ACT, CLUSTER_ACTION
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.costs import LOOKUP_US, MARKER_US
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
 
-FIRST_VERSION_WITH_GENERATION = 2
-UNKNOWN_GENERATION = -1
+FIRST_VERSION_WITH_GENERATION: Final = 2
+UNKNOWN_GENERATION: Final = -1
 _NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

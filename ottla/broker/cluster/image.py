@@ -4,7 +4,7 @@ Only `MetadataImage.apply` changes it, live and in recovery, so the image always
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.internal_topics.kraft_records import ControlRecord
 from ottla.protocol.internal_topics.metadata_records import (
@@ -35,16 +35,16 @@ from ottla.protocol.internal_topics.security_records import (
 from ottla.protocol.topic_names import unify_collision_chars
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
-CONFIGURED = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE})
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
+CONFIGURED: Final = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE})
 """Resource types whose configs are used; configs of other types are skipped."""
 # `DirectoryId`: unassigned, lost, migrating, and others to come.
-RESERVED_DIRECTORY_IDS = 100
+RESERVED_DIRECTORY_IDS: Final = 100
 
 
-_ELR = ("eligible_leader_replicas", "last_known_elr")
+_ELR: Final = ("eligible_leader_replicas", "last_known_elr")
 
 
 class PartitionRegistration(NamedTuple):
@@ -86,7 +86,7 @@ class PartitionRegistration(NamedTuple):
         return found == directory_id or int.from_bytes(found, "big") < RESERVED_DIRECTORY_IDS
 
 
-UNREGISTERED = PartitionRegistration(NO_LEADER, (), ())
+UNREGISTERED: Final = PartitionRegistration(NO_LEADER, (), ())
 
 
 @dataclass(slots=True)

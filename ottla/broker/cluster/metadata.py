@@ -52,7 +52,7 @@ from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger(__name__)
 
-OPEN_REST_PAUSE_MS = 10.0
+OPEN_REST_PAUSE_MS: Final = 10.0
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -29,8 +29,8 @@ from ottla.broker.config.server import ServerConfig
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _MIGRATIONS: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 _GZIP_LEVELS: Final = ("-1", *map(str, range(1, 10)))
-_HOUR_MS = 3_600_000
-_DAY_MS = 24 * _HOUR_MS
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
 
 
 def _read_migration(value: str) -> str:

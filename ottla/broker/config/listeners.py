@@ -15,7 +15,7 @@ WITH_LOGIN: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 DEFAULT_PROTOCOL_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 LISTENER_RANGE: Final = "NAME://HOST:PORT with a port from 0 to 65535, comma separated"
 
-_LISTENER = re.compile(r"([^:/,]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([0-9A-Za-z._-]*)):([0-9]{1,5})")
+_LISTENER: Final = re.compile(r"([^:/,]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([0-9A-Za-z._-]*)):([0-9]{1,5})")
 
 
 class Listener(NamedTuple):

@@ -28,11 +28,11 @@ ENVIRONMENT: Final = "environment"
 FILE: Final = "file"
 
 # Variables of Kafka's scripts and its container image that are not broker options.
-_NOT_OPTIONS = re.compile(
+_NOT_OPTIONS: Final = re.compile(
     r"KAFKA_(HOME|VERSION|OPTS|DEBUG|CLUSTER_ID|HEAP_OPTS?|GC_LOG_OPTS|CLASSPATH|JVM_\w*|LOG4J\w*|TOOLS_LOG4J\w*|JMX_\w*)"
 )
-_JAAS_FILE = re.compile(r"-Djava\.security\.auth\.login\.config==?(\S+)")
-_UNDERSCORES = {1: ".", 2: "_", 3: "-"}
+_JAAS_FILE: Final = re.compile(r"-Djava\.security\.auth\.login\.config==?(\S+)")
+_UNDERSCORES: Final = {1: ".", 2: "_", 3: "-"}
 
 
 def from_flags(pairs: Iterable[str], flag: str = "--override") -> list[Setting]:

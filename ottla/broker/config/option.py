@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
-_OPTION = "option"
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_OPTION: Final = "option"
 
 
 class ConfigError(ValueError):

@@ -9,7 +9,7 @@ from ottla.broker.config.kept import KEPT_OPTIONS
 from ottla.broker.config.listener_options import of_listener
 from ottla.broker.config.topic import TOPIC_OPTIONS
 
-_IGNORED = """
+_IGNORED: Final = """
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds auto.leader.rebalance.enable broker.heartbeat.interval.ms
 broker.rack broker.session.timeout.ms client.quota.callback.class config.providers controlled.shutdown.enable

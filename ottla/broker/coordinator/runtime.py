@@ -30,7 +30,7 @@ from ottla.protocol.hashing import coordinator_partition
 HASHES_KEPT: Final = 4096
 LONGEST_KEPT: Final = 256
 
-_E = ErrorCode
+_E: Final = ErrorCode
 _CLIENT_ERRORS: Final = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,

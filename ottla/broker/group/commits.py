@@ -48,8 +48,8 @@ class FetchedOffset(NamedTuple):
 
 
 _EMPTY: Final = ClassicGroupState.EMPTY
-NOTHING_COMMITTED = FetchedOffset(NO_ERROR)
-UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+NOTHING_COMMITTED: Final = FetchedOffset(NO_ERROR)
+UNSTABLE: Final = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 class OffsetCommits:

@@ -8,7 +8,7 @@ Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMeta
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID, uuid4
 
 from ottla.broker.cluster.metadata import Cluster
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MINUTE_MS = 60_000
-REPLY_US = 20.0
+MINUTE_MS: Final = 60_000
+REPLY_US: Final = 20.0
 """The cost of waking one waiting request and sending its reply."""
 
 W = TypeVar("W")

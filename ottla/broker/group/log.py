@@ -32,7 +32,7 @@ from ottla.protocol.records import iter_records
 from ottla.protocol.steps import Steps
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
-COMMIT_MARKER = 1
+COMMIT_MARKER: Final = 1
 
 Key = OffsetKey | GroupKey | ConsumerGroupKey
 Value = OffsetValue | GroupValue | ConsumerGroupValue

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.ports.disk import File
 from ottla.checksum import crc32c
@@ -26,17 +26,17 @@ from ottla.protocol.legacy_records import is_message
 from ottla.protocol.varints import Buffer
 
 # base offset, batch length, magic, last offset delta: enough to step from batch to batch.
-_PLACE = Struct(">qi4xb6xi")
+_PLACE: Final = Struct(">qi4xb6xi")
 # base offset, batch length, magic, last offset delta, largest timestamp: enough to step to a time.
-_TIME = Struct(">qi4xb6xi8xq")
-_LENGTH = Struct(">8xi")
+_TIME: Final = Struct(">qi4xb6xi8xq")
+_LENGTH: Final = Struct(">8xi")
 # An index entry is due every 4096 bytes, so a walk from an entry to a batch rarely needs more than this.
-_WINDOW_BYTES = 8_192
-_TIME_WINDOW_BYTES = 65_536
-_CHUNK_BYTES = 1 << 20
+_WINDOW_BYTES: Final = 8_192
+_TIME_WINDOW_BYTES: Final = 65_536
+_CHUNK_BYTES: Final = 1 << 20
 # Headers that are read in one run, about half a millisecond: other requests are served between runs.
-_RUN_BATCHES = 256
-_MAX_OFFSET = 2**63 - 1
+_RUN_BATCHES: Final = 256
+_MAX_OFFSET: Final = 2**63 - 1
 
 
 class BadBatch(ProtocolError):

@@ -6,11 +6,12 @@ Source: Kafka's `LeaderEpochFileCache`.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import itemgetter
+from typing import Final
 
 from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
-_EPOCH = itemgetter(0)
-_START = itemgetter(1)
+_EPOCH: Final = itemgetter(0)
+_START: Final = itemgetter(1)
 
 
 class LeaderEpochCache:

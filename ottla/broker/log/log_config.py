@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 from ottla.broker.config import Config, TopicConfig, topic_values
 
-PRODUCER_COMPRESSION = "producer"
-MOST_INDEX_INTERVAL_BYTES = 256 * 1024
+PRODUCER_COMPRESSION: Final = "producer"
+MOST_INDEX_INTERVAL_BYTES: Final = 256 * 1024
 """The largest index interval: a lookup walks over the batches between two index entries, 4,000 of them at most."""
-_DEFAULT = Config()
+_DEFAULT: Final = Config()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

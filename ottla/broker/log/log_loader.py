@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from heapq import merge
 from itertools import islice
 from logging import getLogger
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.costs import ROW_US
 from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
@@ -37,9 +37,9 @@ from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 
 _log = getLogger(__name__)
 
-_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
-_INDEX_SUFFIXES = ("index", "timeindex", "txnindex")
-_SNAPSHOT_PART_BYTES = SNAPSHOT_SLICE * ENTRY_BYTES
+_FILE: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
+_INDEX_SUFFIXES: Final = ("index", "timeindex", "txnindex")
+_SNAPSHOT_PART_BYTES: Final = SNAPSHOT_SLICE * ENTRY_BYTES
 
 
 class Start(NamedTuple):

@@ -4,7 +4,7 @@ Source: Kafka's `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`. `ottla.p
 on the bytes alone, this module those that need the topic.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.log.log_config import PRODUCER_COMPRESSION, LogConfig
 from ottla.protocol.batch_header import HEADER_SIZE, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader, assemble, read_header
@@ -17,10 +17,10 @@ from ottla.protocol.steps import BYTE_US, RECORD_US, SHORT_BYTES, Steps
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer
 
-_CODECS = {name: codec for codec, name in NAMES.items()} | {"uncompressed": 0}
+_CODECS: Final = {name: codec for codec, name in NAMES.items()} | {"uncompressed": 0}
 
 
-MAX_RECORD_ERRORS = 1_000
+MAX_RECORD_ERRORS: Final = 1_000
 """Limit of record errors that are reported of one batch."""
 
 

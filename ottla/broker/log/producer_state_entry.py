@@ -3,13 +3,13 @@
 Source: Kafka's `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo` (4.3.1); KIP-98.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.batch_header import BatchHeader, decrement_sequence, increment_sequence
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, UNKNOWN_OFFSET
 
-SEQUENCES = 2**31
+SEQUENCES: Final = 2**31
 
 
 class BatchMetadata(NamedTuple):
@@ -90,7 +90,7 @@ class AppendDecision(NamedTuple):
     duplicate: BatchMetadata | None = None
 
 
-ACCEPTED = AppendDecision(NO_ERROR)
+ACCEPTED: Final = AppendDecision(NO_ERROR)
 
 
 def is_reuse(producer: ProducerStateEntry, base_sequence: int, header: BatchHeader) -> bool:

@@ -45,10 +45,10 @@ from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.snapshot import ProducerEntry
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, UNKNOWN_OFFSET
 
-BATCHES_KEPT = 5
-EXPIRY_SLICE = 2_000
-SNAPSHOT_SLICE = 500
-TRANSACTION_VERSION_2 = 2
+BATCHES_KEPT: Final = 5
+EXPIRY_SLICE: Final = 2_000
+SNAPSHOT_SLICE: Final = 500
+TRANSACTION_VERSION_2: Final = 2
 
 
 class AppendOrigin(Enum):
@@ -92,7 +92,7 @@ class CompletedTxn(NamedTuple):
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
-_NO_BATCH = BatchMetadata(NO_SEQUENCE, UNKNOWN_OFFSET, 0, NO_TIMESTAMP)
+_NO_BATCH: Final = BatchMetadata(NO_SEQUENCE, UNKNOWN_OFFSET, 0, NO_TIMESTAMP)
 
 
 class ProducerStateManager:

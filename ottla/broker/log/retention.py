@@ -11,6 +11,7 @@ Source: Kafka's `UnifiedLog.deleteOldSegments`, `LocalLog.removeAndDeleteSegment
 from collections.abc import Callable, Iterable
 from itertools import islice
 from logging import getLogger
+from typing import Final
 
 from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.log.file_deleter import FileDeleter
@@ -24,7 +25,7 @@ from ottla.protocol.errors import ProtocolError
 
 _log = getLogger(__name__)
 
-SEGMENTS_PER_STEP = 8
+SEGMENTS_PER_STEP: Final = 8
 
 
 def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[LogSegment], int], most: int) -> int:

@@ -11,17 +11,18 @@ are completed here too.
 import re
 from collections.abc import Iterable
 from contextlib import closing
+from typing import Final
 
 from ottla.broker.log.batches import iter_file
 from ottla.broker.ports.disk import Disk
 
-CLEANED = ".cleaned"
-SWAP = ".swap"
-DELETED = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+DELETED: Final = ".deleted"
 # In the order of renaming: while the `.log` still has its old suffix, the others have it too.
-SUFFIXES = ("log", "index", "timeindex", "txnindex")
+SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
 
-_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap)?")
+_FILE: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap)?")
 
 
 def change_file_suffixes(disk: Disk, path: str, old: str, new: str) -> list[str]:

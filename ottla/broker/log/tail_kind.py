@@ -8,6 +8,7 @@ pages that never reached the device. `log_loader.LogLoader` does the cutting.
 import re
 from collections.abc import Iterator
 from enum import Enum
+from typing import Final
 
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.ports.disk import File
@@ -23,15 +24,15 @@ from ottla.protocol.batch_header import (
 )
 from ottla.protocol.errors import ProtocolError
 
-_PAGE_BYTES = 4_096
-_WINDOW_BYTES = 4 << 20
-_BASE_OFFSET_SIZE = 8
+_PAGE_BYTES: Final = 4_096
+_WINDOW_BYTES: Final = 4 << 20
+_BASE_OFFSET_SIZE: Final = 8
 # Offsets in one segment span less than this.
-_MAX_AHEAD = 2**31
+_MAX_AHEAD: Final = 2**31
 # Bytes that may follow the upper half of an offset: its lower half, a size, CRC or leader epoch, a magic.
-_REST = rb".{4}(?!\x00{3}[\x00-\x0d])[\x00-\x7f].{7}[\x00-\x02]"
-_ZEROS = 64
-_NO_ZERO = re.compile(rb"[^\x00]")
+_REST: Final = rb".{4}(?!\x00{3}[\x00-\x0d])[\x00-\x7f].{7}[\x00-\x02]"
+_ZEROS: Final = 64
+_NO_ZERO: Final = re.compile(rb"[^\x00]")
 
 
 class TailKind(Enum):

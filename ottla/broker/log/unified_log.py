@@ -146,18 +146,18 @@ class UnifiedLog:
             validated = to_the_end(self.validate(Checked(check, None), batch))
         header = check.header
         if validated.failure is not None or header is None:
-            return self._refuse(*(validated.failure or (check.error, check.message)))
+            return self._refuse_append(*(validated.failure or (check.error, check.message)))
         batch = batch[: LOG_OVERHEAD + header.batch_length]
         if header.producer_id >= 0:
             decision = self.producer_state.check_batch(header, _CLIENT, settings.transaction_sequence_reuse_refuse)
             if decision.error is not NO_ERROR:
-                return self._refuse(decision.error, decision.message)
+                return self._refuse_append(decision.error, decision.message)
             if decision.duplicate is not None:
                 return self._duplicate(decision)
         recompressed = validated.recompressed
         if recompressed is not None:
             if isinstance(recompressed, ValidationFailure):
-                return self._refuse(*recompressed)
+                return self._refuse_append(*recompressed)
             batch, header = memoryview(recompressed), read_header(recompressed)
         append_time_ms = NO_TIMESTAMP
         max_timestamp_ms = check.max_timestamp
@@ -177,15 +177,15 @@ class UnifiedLog:
         """Append one batch that a coordinator or the cluster built; check its producer epoch, not its sequences."""
         size_bytes, settings = len(batch), self.config
         if size_bytes > settings.max_message_bytes:
-            return self._refuse(*too_large_for_topic(size_bytes, settings))
+            return self._refuse_append(*too_large_for_topic(size_bytes, settings))
         if size_bytes > settings.segment_bytes:
-            return self._refuse(*too_large_for_segment(size_bytes, settings))
+            return self._refuse_append(*too_large_for_segment(size_bytes, settings))
         last_offset_delta, max_timestamp_ms, producer_id = read_append_fields(batch)
         header = read_header(batch) if producer_id >= 0 else None
         if header is not None:
             decision = self.producer_state.check_batch(header, _COORDINATOR)
             if decision.error is not NO_ERROR:
-                return self._refuse(decision.error, decision.message)
+                return self._refuse_append(decision.error, decision.message)
         base_offset = self._write(batch, last_offset_delta, leader_epoch, max_timestamp_ms)
         if header is not None:
             self.producer_state.apply_batch(header, base_offset, max_timestamp_ms)
@@ -197,7 +197,7 @@ class UnifiedLog:
         producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
         decision = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         if decision.error is not NO_ERROR:
-            return self._refuse(decision.error, decision.message)
+            return self._refuse_append(decision.error, decision.message)
         now_ms = self._clock.now_ms()
         batch = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
         offset = self._write(batch, 0, leader_epoch, now_ms)
@@ -240,7 +240,7 @@ class UnifiedLog:
             duplicate=True,
         )
 
-    def _refuse(
+    def _refuse_append(
         self, error: ErrorCode, message: str | None, record_errors: tuple[tuple[int, str], ...] = ()
     ) -> AppendResult:
         # Kafka's answer has the log start offset, except with these errors (ReplicaManager.appendToLocalLog).

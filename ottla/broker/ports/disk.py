@@ -31,7 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 # More buffers than this in one writev are refused by Linux (IOV_MAX).
-_IOV_MAX = 1024
+_IOV_MAX: Final = 1024
 
 
 class Volume(NamedTuple):

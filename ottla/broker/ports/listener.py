@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from ottla.broker.ports.handshakes import HELLO_S, SHUTDOWN_S, Greeting, Security, handshaking_socket
 
 StreamProtocol = asyncio.Protocol
+BufferedProtocol = asyncio.BufferedProtocol
 Transport = asyncio.Transport
 
 BACKLOG: Final = 1024

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from logging import getLogger
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from ottla.protocol.steps import Steps
 
@@ -22,10 +22,10 @@ _log = getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-_CHECK_S = 0.1
-_STEP_SECONDS = 0.02
+_CHECK_S: Final = 0.1
+_STEP_SECONDS: Final = 0.02
 # Sent as the index of an error that ended a share.
-_FAILURE = -1
+_FAILURE: Final = -1
 
 
 def processors() -> int:

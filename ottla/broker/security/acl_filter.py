@@ -3,12 +3,12 @@
 Source: `AclBindingFilter`, `ResourcePatternFilter`, `AccessControlEntryFilter` of Kafka 4.3.1.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
-_ANY = 1
+_ANY: Final = 1
 
 
 class AclFilter(NamedTuple):

@@ -35,8 +35,8 @@ class End(Enum):
     DONE = "already ended this way: answer as the first time"
 
 
-_S = TransactionStatus
-_E = ErrorCode
+_S: Final = TransactionStatus
+_E: Final = ErrorCode
 _DONE: Final = End.DONE
 
 # (state, commit) -> the action of EndTxn 0-4.
@@ -76,7 +76,7 @@ END_V2: Final[dict[tuple[TransactionStatus, bool, bool], End | ErrorCode]] = {
     (_S.COMPLETE_ABORT, False, False): End.EMPTY_ABORT,
 }
 
-_OK = ANSWERS[NO_ERROR]
+_OK: Final = ANSWERS[NO_ERROR]
 
 
 def decide_end(

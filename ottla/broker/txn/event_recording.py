@@ -1,7 +1,7 @@
 """Changes of a transactional id as events of the history: a begin, a decision, an end. pure"""
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.txn.states import ONGOING, PREPARE_COMMIT, PREPARED, TransactionStatus
 from ottla.broker.txn.values import TransactionState
@@ -9,8 +9,8 @@ from ottla.broker.txn.values import TransactionState
 if TYPE_CHECKING:
     from ottla.broker.events import Events
 
-_COMPLETE_COMMIT = TransactionStatus.COMPLETE_COMMIT
-_COMPLETE = (_COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
+_COMPLETE_COMMIT: Final = TransactionStatus.COMPLETE_COMMIT
+_COMPLETE: Final = (_COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 
 
 def record_event(

@@ -6,7 +6,7 @@ One uncompressed batch of one record per change, value version 1 where `transact
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.txn.states import EMPTY, PENDING_ONLY, TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, Partitions, TransactionState
@@ -26,7 +26,7 @@ from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_STATUSES = {int(status): status for status in TransactionStatus if status not in PENDING_ONLY}
+_STATUSES: Final = {int(status): status for status in TransactionStatus if status not in PENDING_ONLY}
 
 
 class StoredChange(NamedTuple):

@@ -34,8 +34,8 @@ from ottla.protocol.values import (
     TopicPartition,
 )
 
-_S = TransactionStatus
-_OK = ANSWERS[NO_ERROR]
+_S: Final = TransactionStatus
+_OK: Final = ANSWERS[NO_ERROR]
 
 
 class Effect(Enum):

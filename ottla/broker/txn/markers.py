@@ -46,7 +46,7 @@ class Next(Enum):
     DROP = "never try again: the partition has seen a newer epoch of the producer or of the coordinator"
 
 
-_E = ErrorCode
+_E: Final = ErrorCode
 # Answers that are not listed are bugs: they are logged as errors, and the marker is tried again.
 _NEXT: Final[dict[object, Next]] = {
     _E.NONE: Next.DONE,

@@ -40,7 +40,7 @@ class TransactionStatus(IntEnum):
         return _WIRE_NAMES[self]
 
 
-_S = TransactionStatus
+_S: Final = TransactionStatus
 _WIRE_NAMES: Final = {status: "".join(word.title() for word in status.name.split("_")) for status in _S}
 
 # For hot paths, as `NO_ERROR`.

@@ -8,7 +8,7 @@ schemas LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVe
 import re
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.batch import (
     KRAFT_VERSION,
@@ -24,12 +24,12 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader, Writer
 from ottla.protocol.records import iter_records
 
-_KEY = Struct(">hh")
-_PORT = Struct(">H")
-_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_KEY: Final = Struct(">hh")
+_PORT: Final = Struct(">H")
+_SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 # `BatchAccumulator` of Kafka's snapshot writer makes batches of up to 8 MiB; this many records stay far below that.
-RECORDS_PER_BATCH = 10_000
-KRAFT_VERSION_LEVEL = 1
+RECORDS_PER_BATCH: Final = 10_000
+KRAFT_VERSION_LEVEL: Final = 1
 """`KRaftVersion.KRAFT_VERSION_1`: the voters are in the log, not in the configuration (KIP-853)."""
 
 ControlRecord = tuple[bytes, bytes]

@@ -28,19 +28,19 @@ from ottla.protocol.internal_topics.security_records import (
 )
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
-_FRAME_VERSION = 1
+_FRAME_VERSION: Final = 1
 # Frame version, key and version of a record, one byte each for the records of this module.
-_FRAME_SIZE = 3
-_INT32 = Struct(">i")
+_FRAME_SIZE: Final = 3
+_INT32: Final = Struct(">i")
 # `ConfigResource.Type`: the resource of a ConfigRecord.
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
-BROKER_LOGGER_RESOURCE = 8
-CLIENT_METRICS_RESOURCE = 16
-GROUP_RESOURCE = 32
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+BROKER_LOGGER_RESOURCE: Final = 8
+CLIENT_METRICS_RESOURCE: Final = 16
+GROUP_RESOURCE: Final = 32
 # `LeaderConstants`.
-NO_LEADER = -1
-NO_LEADER_CHANGE = -2
+NO_LEADER: Final = -1
+NO_LEADER_CHANGE: Final = -2
 
 Ints = tuple[int, ...]
 Ids = tuple[bytes, ...]

@@ -5,24 +5,24 @@ group coordinator.
 """
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.fields import Reader, UnknownVersion, Writer
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 _LEGACY_OFFSET_KEY, _OFFSET_KEY, _GROUP_KEY = 0, 1, 2
-MAX_OFFSET_VALUE_VERSION = 4
-MAX_GROUP_VALUE_VERSION = 4
-_TOPIC_ID = 0
+MAX_OFFSET_VALUE_VERSION: Final = 4
+MAX_GROUP_VALUE_VERSION: Final = 4
+_TOPIC_ID: Final = 0
 
-_KEY = Struct(">hh")  # type, length of the group's id
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
-_HEAD_V4 = Struct(">hqi")  # version, offset, leader epoch
-_UUID_BYTES = 16
-_TIME_NO_TAGS = Struct(">qB")
-_TIME_TOPIC_ID = Struct(f">qBBB{_UUID_BYTES}s")  # time, number of tags, tag, size, content
+_KEY: Final = Struct(">hh")  # type, length of the group's id
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_HEAD_V4: Final = Struct(">hqi")  # version, offset, leader epoch
+_UUID_BYTES: Final = 16
+_TIME_NO_TAGS: Final = Struct(">qB")
+_TIME_TOPIC_ID: Final = Struct(f">qBBB{_UUID_BYTES}s")  # time, number of tags, tag, size, content
 
 
 class OffsetKey(NamedTuple):

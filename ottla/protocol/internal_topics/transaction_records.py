@@ -5,35 +5,35 @@ Source: `TransactionLogKey.json`, `TransactionLogValue.json` and `TransactionLog
 
 from functools import lru_cache
 from struct import Struct, pack
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader, UnknownVersion
 from ottla.protocol.values import NO_PRODUCER_ID
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
-TRANSACTION_KEY_TYPE = 0
-MAX_TRANSACTION_VALUE_VERSION = 1
+TRANSACTION_KEY_TYPE: Final = 0
+MAX_TRANSACTION_VALUE_VERSION: Final = 1
 
 TopicPartitions = tuple[tuple[str, tuple[int, ...]], ...]
 
-_HEAD = Struct(">hqhib")  # version, producer id and epoch, timeout, status
-_TIMES = Struct(">qq")
-_INT32 = Struct(">i")
-_TAGGED_INT64 = Struct(">bbq")
-_TAGGED_INT16 = Struct(">bbh")
-_KEY = Struct(">hh")  # type, length of the id
+_HEAD: Final = Struct(">hqhib")  # version, producer id and epoch, timeout, status
+_TIMES: Final = Struct(">qq")
+_INT32: Final = Struct(">i")
+_TAGGED_INT64: Final = Struct(">bbq")
+_TAGGED_INT16: Final = Struct(">bbh")
+_KEY: Final = Struct(">hh")  # type, length of the id
 # A whole value of version 1 without partitions. Its tagged fields are the previous producer id, perhaps with the client
 # version. "3s": number of tagged fields, tag and size of the first. "2s": tag and size of the second.
-_IDLE = Struct(">hqhibBqq3sq")
-_IDLE_V2 = Struct(">hqhibBqq3sq2sh")
+_IDLE: Final = Struct(">hqhibBqq3sq")
+_IDLE_V2: Final = Struct(">hqhibBqq3sq2sh")
 # The usual end after the partitions: the times, and the same tagged fields.
-_END = Struct(">qq3sq")
-_END_V2 = Struct(">qq3sq2sh")
-_ONE_PARTITION = Struct(">Bix")
+_END: Final = Struct(">qq3sq")
+_END_V2: Final = Struct(">qq3sq2sh")
+_ONE_PARTITION: Final = Struct(">Bix")
 _ONE_TAG, _TWO_TAGS, _CLIENT_VERSION_TAG = b"\x01\x00\x08", b"\x02\x00\x08", b"\x02\x02"
 # The partitions of larger values are not kept.
-_MOST_KEPT_BYTES = 2_048
+_MOST_KEPT_BYTES: Final = 2_048
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 
 

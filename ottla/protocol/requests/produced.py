@@ -30,16 +30,16 @@ from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer
 from ottla.protocol.walked import SLICE_RECORDS, walk_at_once, walk_steps
 
-DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 100 * 1024 * 1024
 _SLICE_BYTES: Final = 1 << 20
 """Bytes whose CRC is computed in one step."""
 
 # Smallest size field of the oldest format, and position of the magic in all formats (`LegacyRecord`, `Records`).
-_MIN_LEGACY_LENGTH = 14
-_UP_TO_MAGIC = 17
-_CODEC_AT = ATTRIBUTES_OFFSET + 1
-_SIZE = Struct(">i")
-_MAX_INT64 = 2**63 - 1
+_MIN_LEGACY_LENGTH: Final = 14
+_UP_TO_MAGIC: Final = 17
+_CODEC_AT: Final = ATTRIBUTES_OFFSET + 1
+_SIZE: Final = Struct(">i")
+_MAX_INT64: Final = 2**63 - 1
 
 
 class BatchCheck(NamedTuple):

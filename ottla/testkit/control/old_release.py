@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ottla.broker.api import api_versions
-from ottla.broker.api.context import Api, Broker, Reply, Request
+from ottla.broker.api.context import Api, Broker
+from ottla.broker.api.request import Reply, Request
 from ottla.broker.api.table import TABLE, list_versions
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.releases import has_transaction_version, latest_versions

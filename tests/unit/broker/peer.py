@@ -3,7 +3,8 @@
 import struct
 from types import SimpleNamespace
 
-from ottla.broker.api.context import Api, Broker, Encoded
+from ottla.broker.api.context import Api, Broker
+from ottla.broker.api.request import Encoded
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from ottla.broker.api.context import NO_REPLY, Close, Encoded
+from ottla.broker.api.request import NO_REPLY, Close, Encoded
 from ottla.broker.connection import LARGE_BYTES
 from ottla.broker.costs import HANG_UP_US, REQUEST_US
 from ottla.broker.turns import SHARE_US, Wait

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from ottla.broker.api.context import Encoded
+from ottla.broker.api.request import Encoded
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from ottla.broker.api.context import Encoded
+from ottla.broker.api.request import Encoded
 from ottla.broker.outbox import EDGE_BYTES, PIECE_BYTES
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import SHARE_US, Wait

@@ -8,7 +8,8 @@ import pytest
 
 from lab.greedy import Fill, State, greedy
 from ottla.broker.api import join_group, sync_group
-from ottla.broker.api.context import Api, Request
+from ottla.broker.api.context import Api
+from ottla.broker.api.request import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.dispatch import SMALL_BODY_BYTES, memory_of
 from ottla.broker.memory import ENTRY_BYTES, FREE_BYTES, decoded_bytes

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from logging import getLogger
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.costs import BATCH_US, COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.batches import iter_file
@@ -44,9 +44,9 @@ from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
 
-_WRITE_BYTES = 1 << 18
+_WRITE_BYTES: Final = 1 << 18
 # The sync thread also acknowledges flushed appends, so one sync must not take long.
-_SYNC_BYTES = 8 << 20
+_SYNC_BYTES: Final = 8 << 20
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ KIP-534. Kafka keeps the last batch of a cleaning (KAFKA-19981), Ottla that of e
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.protocol.batch import ABORT, COMMIT, read_marker
@@ -35,9 +35,9 @@ from ottla.protocol.up_conversion import convert_if_old
 from ottla.protocol.varints import Buffer
 
 # Memory of a key: its bytes, its offset, their place in the table.
-KEY_BYTES = 200
-_LONG_KEY = 32
-MAX_RELATIVE_OFFSET = 2**31 - 1
+KEY_BYTES: Final = 200
+_LONG_KEY: Final = 32
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 
 class OffsetMap:

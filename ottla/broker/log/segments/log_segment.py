@@ -6,6 +6,7 @@ read from their files.
 """
 
 from contextlib import closing, suppress
+from typing import Final
 
 from ottla.broker.log.batches import Run, find_boundary, find_offset, iter_file
 from ottla.broker.log.log_config import LogConfig
@@ -21,8 +22,8 @@ from ottla.protocol.indexes import AbortedTxn, pack_aborted_txns
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import NO_TIMESTAMP
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
-ABORTED_AT_ONCE = 1_000
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+ABORTED_AT_ONCE: Final = 1_000
 """Number of aborted transactions that are written to the `.txnindex` together, before the segment is sealed."""
 
 

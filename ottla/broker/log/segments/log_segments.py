@@ -20,8 +20,8 @@ EVERYTHING: Final = 1 << 62
 READ_INSTEAD_BYTES: Final = 65_536
 """Limit of a read, unless the first batch is larger, when slices hold too many files already."""
 
-_HINTS_MAX = 256
-_BASE_OFFSET = attrgetter("base_offset")
+_HINTS_MAX: Final = 256
+_BASE_OFFSET: Final = attrgetter("base_offset")
 
 
 class Moved(Exception):

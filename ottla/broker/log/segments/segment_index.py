@@ -8,12 +8,13 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import Final
 
 from ottla.protocol.batch_header import LOG_OVERHEAD, BatchHeader
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_time_entries
 from ottla.protocol.values import NO_TIMESTAMP
 
-_INT32 = 4
+_INT32: Final = 4
 
 
 def time_of(header: BatchHeader) -> int:

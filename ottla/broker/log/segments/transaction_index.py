@@ -19,8 +19,8 @@ BLOCK: Final = 128
 STEP_US: Final = 100.0
 """Cost of the blocks that one step examines."""
 
-_LAST_OFFSET = attrgetter("last_offset")
-_LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
+_LAST_OFFSET: Final = attrgetter("last_offset")
+_LAST_STABLE_OFFSET: Final = attrgetter("last_stable_offset")
 
 
 class TransactionIndex:

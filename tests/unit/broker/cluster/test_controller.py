@@ -7,7 +7,7 @@ import pytest
 
 from lab.metadata import create_topic, reserve_producer_ids
 from ottla.broker.api import create_topics, delete_topics, metadata
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.cluster import controller
 from ottla.broker.config import Config
 from ottla.broker.log.flusher import Flusher

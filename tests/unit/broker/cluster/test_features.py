@@ -4,7 +4,7 @@ import pytest
 
 from lab.metadata import run
 from ottla.broker.api import update_features
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.security.session import Session
 from ottla.protocol.api_keys import ApiKey

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from lab.metadata import create_topic
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config
 from ottla.broker.costs import CHANGE_US, CONFIGURE_US, ROW_US

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from lab.metadata import create_internal_topic, create_topic, reserve_producer_ids
-from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.context import Broker
+from ottla.broker.api.request import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.marker_writer import MarkerWriter
 from ottla.broker.cluster.metadata import Cluster

@@ -6,7 +6,7 @@ import pytest
 
 from lab.metadata import create_internal_topic, update_features
 from ottla.broker.api import produce
-from ottla.broker.api.context import Request
+from ottla.broker.api.request import Request
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
