@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import MAX_TIMESTAMP_OFFSET
 from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.scan import frames, headers, schemas, states
 from ottla.scan.columns import ColumnBuilder
@@ -86,6 +87,8 @@ def logs(draw):
             headed = [(*one, [("h", b"x")] * draw(st.integers(0, 2)), draw(st.integers(0, 2_000))) for one in records]
             shape = {"base_sequence": draw(st.integers(0, 5)), "transactional": draw(st.booleans())}
             batch, count = build_batch(headed, base_offset=offset, **shape, **producer), len(headed)
+        base_and_max_timestamp = [draw(st.sampled_from([0, 0, -(2**63), 2**63 - 1])) for _ in range(2)]
+        struct.pack_into(">2q", batch, MAX_TIMESTAMP_OFFSET - 8, *base_and_max_timestamp)
         for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
             batch[draw(st.integers(12, len(batch) - 1))] = draw(st.integers(0, 255))
         made += batch
