@@ -195,6 +195,7 @@ def deletion(name):
     return wire.Request(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=[name], timeout_ms=1000))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("made_again", [False, True])
 def test_a_batch_for_a_topic_id_is_not_appended_to_a_recreated_topic(begin_life, monkeypatch, made_again):
     life = begin_life(flushing=False)

@@ -10,8 +10,10 @@ from lab.in_memory.disk_errors import FOR_EVER, BadDisk
 from lab.simulation.charged import MOST_EVENT_US
 from ottla.broker.api import duplicates
 from ottla.broker.api.duplicates import Duplicate
+from ottla.broker.api.request import Request
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult, FetchIsolation
+from ottla.broker.security.session import Session
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import HEADER_SIZE, assemble, read_header
@@ -24,7 +26,7 @@ from tests.memory_broker import MemoryBroker
 RECORDS = [(b"k", b"v", (("h", b"1"), ("i", b"2"))), (None, b"w")]
 OTHERS = [(b"k", b"v", (("i", b"2"), ("h", b"1"))), (None, b"w")]
 MOST_UNCHARGED_CALLS = 2_000
-REQUEST = SimpleNamespace(body=SimpleNamespace(transactional_id=None), peer="client")
+REQUEST = Request(ApiKey.PRODUCE, 12, 1, "", Session(peer="client"), SimpleNamespace(transactional_id=None))
 
 
 def batch(records=RECORDS, sequence=0, **given):

@@ -163,6 +163,7 @@ def test_a_short_batch_is_checked_and_recompressed_within_one_turn(rig, make_par
     assert read_header(partition.read(0, 1 << 20).records).compression == GZIP
 
 
+@pytest.mark.plain
 def test_recompression_for_changed_settings_runs_in_a_worker(rig, make_partition, monkeypatch):
     partition = make_partition(LogConfig(max_message_bytes=1 << 25))
     data = large_batch(0)

@@ -8,6 +8,7 @@ from lab.simulation.charged import ChargeMeter
 from ottla.broker.api import produce
 from ottla.broker.api.request import NO_REPLY, Close, Request
 from ottla.broker.costs import REPLY_ROW_US, ROW_US
+from ottla.broker.memory import Memory
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.api_keys import ApiKey
@@ -17,16 +18,6 @@ from ottla.protocol.values import ZERO_UUID
 from tests.broker_stub import broker_of
 
 MANY = 8_192
-
-
-class Room:
-    """A memory budget that grants every request."""
-
-    async def grow(self, size_bytes):
-        """Grant the memory at once."""
-
-    def built(self, size_bytes):
-        """Count nothing."""
 
 
 @pytest.fixture
@@ -45,7 +36,7 @@ def serve():
                 is_unopened=lambda topic, index: False,
                 topics_by_id={},
             ),
-            memory=SimpleNamespace(replies=SimpleNamespace(reserve=Room)),
+            memory=Memory(turns, 1 << 28),
         )
         ids = [ZERO_UUID] * len(topics) if version >= 13 else []
         request = Request(ApiKey.PRODUCE, version, 7, "", Session(), ProduceBody(None, acks, 1, topics, ids, 0))

@@ -133,6 +133,7 @@ def test_a_reply_that_is_larger_than_the_budget_ends_while_it_is_built():
     assert rig.memory.replies.held_bytes == 0
 
 
+@pytest.mark.plain
 def test_a_reply_that_fits_no_frame_is_refused(monkeypatch):
     monkeypatch.setattr("ottla.protocol.requests.writer.MAX_RESPONSE_BYTES", 5_000)
     rig = Rig()
