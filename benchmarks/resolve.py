@@ -93,7 +93,7 @@ def walk(first, end, entering):
     aborted = anomalies = gaps = 0
     for at in range(first, end, CHUNK):
         part = rows[: min(CHUNK, end - at)]
-        expect(part.nbytes)
+        expect(len(part))
         make_rows(at, part)
         ended, wrong, missing = follower.follow(part, 0, 0)
         is_aborted = (ended[:, events.ENDED_FATE] == 0) & (ended[:, events.ENDED_FIRST_OFFSET] >= 0)

@@ -10,9 +10,9 @@ def only(kind):
     """Use only kernels of this kind, for any amount of data."""
     from ottla.scan.compiled import kernels
 
-    before = kernels.PLAIN_BYTES
-    kernels.PLAIN_BYTES = 2**62 if kind == PLAIN else -1
+    before = kernels.PLAIN_STEPS
+    kernels.PLAIN_STEPS = 2**62 if kind == PLAIN else -1
     try:
         yield
     finally:
-        kernels.PLAIN_BYTES = before
+        kernels.PLAIN_STEPS = before

@@ -22,8 +22,9 @@ from ottla.protocol.batch_header import (
     read_header,
     read_legacy_header,
 )
+from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.scan import headers, storage
-from ottla.scan.compiled.kernels import Bytes, Longs, expect
+from ottla.scan.compiled.kernels import Bytes, Forecast, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import walk_messages
 
@@ -33,6 +34,8 @@ ROWS_PER_CHUNK = 16_384
 # At most PIECES_AHEAD remote pieces are opened in advance, and none while BYTES_AHEAD bytes are left to read.
 PIECES_AHEAD = 8
 BYTES_AHEAD = 16 * 1024 * 1024
+# The bytes in which the search for a batch header takes as long as the walk over a batch.
+_SEARCHED_BYTES = 32
 
 
 class SegmentPiece(NamedTuple):
@@ -59,8 +62,11 @@ class SegmentPiece(NamedTuple):
 
     @property
     def offset_limit(self) -> int:
-        """The first offset after the segment: it spans 2^31, because its indexes hold int32 offsets from its base."""
-        return self.base_offset + 2**31
+        """An offset that no batch begins at: a segment spans 2^31, because its indexes hold int32 offsets.
+
+        The sum of a smaller offset and of an offset delta fits 64 bits.
+        """
+        return min(self.base_offset + 2**31, LAST_BASE_OFFSET + 1)
 
 
 class Chunk(NamedTuple):
@@ -95,6 +101,7 @@ class SegmentReader:
         self._buffer: Bytes = np.empty(CHUNK_BYTES, dtype=np.uint8)
         self._rows = headers.header_rows(ROWS_PER_CHUNK)
         self._file: storage.File
+        self._forecast: Forecast
         self._base = 0  # file position of buffer[0]
         self._filled = 0
         self._expected: deque[SegmentPiece] = deque()
@@ -110,7 +117,7 @@ class SegmentReader:
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
             return
-        expect(piece.end - piece.start)
+        self._forecast = Forecast(piece.size_bytes, piece.size_bytes)
         self._file = self._open(piece)
         try:
             self._look_ahead(piece.end - piece.start)
@@ -162,6 +169,7 @@ class SegmentReader:
         self._base, self._filled, at = piece.start, 0, 0
         while self._base + at < piece.end:
             count, stopped, why, after = headers.walk_headers(*self._arguments(piece, at, next_offset))
+            self._forecast.add(count, self._base + stopped - piece.start)
             rows = self._rows[:count]
             broken = first_bad_crc(self._buffer.data, rows) if self._check_crc else count
             if broken:
@@ -268,9 +276,9 @@ class SegmentReader:
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
             if len(window) < LEGACY_SMALLEST:
                 return -1
-            expect(len(window))
+            expect(len(window) // _SEARCHED_BYTES)
             found = headers.find_header(
-                window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit
+                window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit, self._rows[0]
             )
             if found < 0:
                 position += max(len(window) - HEADER_SIZE, 0) + 1
@@ -294,7 +302,7 @@ class SegmentReader:
         if legacy is None:
             if room < HEADER_SIZE:
                 return False
-            if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
+            if headers.check_header(head, 0, room, next_offset, piece.offset_limit, self._rows[0]) != headers.CUT:
                 return False
             return self._crc_is_right(position, read_header(head.data))
         elif not (least_size(legacy.magic) <= legacy.size_bytes <= room and legacy.base_offset >= next_offset):

@@ -198,12 +198,13 @@ def follow_rows(
             _add_state(table, producer_id, facts)
             slots[slot] = facts[_COUNT]
         at = slots[slot] - 1
+        state = table[at]
         if is_data:
-            _judge_batch(row, table[at], where, facts, totals, anomalies)
-            _follow_batch(row, at, counted, table, facts)
+            _judge_batch(row, state, where, facts, totals, anomalies)
+            _follow_batch(row, state, at, counted, table, facts)
         else:
-            _judge_marker(row, table[at], where, facts, anomalies)
-            _follow_marker(row, at, counted, where, table, facts, totals, ended)
+            _judge_marker(row, state, where, facts, anomalies)
+            _follow_marker(row, state, counted, where, table, facts, totals, ended)
     return rows.shape[0]
 
 
@@ -241,7 +242,8 @@ def _count(row: Longs, is_data: bool, totals: Longs) -> None:
 @inline
 def _add_state(table: Longs, producer_id: Long, facts: Longs) -> None:
     state = table[facts[_COUNT]]
-    state[:] = -1
+    for column in range(states.COLUMNS):
+        state[column] = -1
     state[states.PRODUCER_ID] = producer_id
     state[states.OFFSET_DELTA] = 0
     state[states.OPEN_RECORDS] = 0
@@ -265,7 +267,7 @@ def _note(kind: Long, expected: Long, found: Long, row: Longs, where: Longs, fac
     out[ANOMALY_SEGMENT] = where[_SEGMENT]
     out[ANOMALY_EXPECTED] = expected
     out[ANOMALY_FOUND] = found
-    out[ANOMALY_TIME_MS : ANOMALY_LAST_OFFSET + 1] = 0
+    out[ANOMALY_TIME_MS] = out[ANOMALY_ABORT_OFFSET] = out[ANOMALY_LAST_OFFSET] = 0
     facts[_ANOMALIES] += 1
 
 
@@ -290,8 +292,11 @@ def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: L
         return
     if not is_known:
         state[states.FIRST_CLOCK] = clock
-    idle_ms = clock - state[states.LAST_TIMESTAMP]
-    forgotten = is_known and state[states.FIRST_OFFSET] < 0 and idle_ms >= where[_EXPIRATION_MS]
+    forgotten = (
+        is_known
+        and state[states.FIRST_OFFSET] < 0
+        and np.int64(clock) - state[states.LAST_TIMESTAMP] >= where[_EXPIRATION_MS]
+    )
     following = (sequence + row[headers.LAST_OFFSET] - row[headers.BASE_OFFSET] + 1) & MAX_SEQUENCE
     if forgotten:
         state[states.FLAGS] |= states.FORGOTTEN
@@ -322,9 +327,8 @@ def _raise_epoch(state: Longs, epoch: Long) -> None:
 
 
 @inline
-def _follow_batch(row: Longs, at: Long, counted: bool, table: Longs, facts: Longs) -> None:
+def _follow_batch(row: Longs, state: Longs, at: Long, counted: bool, table: Longs, facts: Longs) -> None:
     """Update the broker's producer entry (`ProducerStateEntry.addBatch`) and the open transaction."""
-    state = table[at]
     epoch, base, last = row[headers.PRODUCER_EPOCH], row[headers.BASE_OFFSET], row[headers.LAST_OFFSET]
     sequence = row[headers.BASE_SEQUENCE]
     if state[states.EPOCH] >= 0 and state[states.EPOCH] != epoch:
@@ -397,10 +401,9 @@ def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, an
 
 @inline
 def _follow_marker(
-    row: Longs, at: Long, counted: bool, where: Longs, table: Longs, facts: Longs, totals: Longs, ended: Longs
+    row: Longs, state: Longs, counted: bool, where: Longs, table: Longs, facts: Longs, totals: Longs, ended: Longs
 ) -> None:
     """End the open transaction, if any, and update the broker's producer entry."""
-    state = table[at]
     out = ended[facts[_ENDED]]
     facts[_ENDED] += 1
     epoch, marker, fate = row[headers.PRODUCER_EPOCH], row[headers.BASE_OFFSET], row[headers.CONTROL_TYPE]
@@ -451,6 +454,8 @@ def _take_open(state: Longs, out: Longs, table: Longs, facts: Longs) -> None:
         table[after, states.PREVIOUS_OPEN] = before
     else:
         facts[_LAST_OPEN] = before
-    state[states.FIRST_OFFSET : states.OPEN_EPOCH + 1] = -1
-    state[states.OPEN_RECORDS : states.OPEN_BATCHES + 1] = 0
-    state[states.PREVIOUS_OPEN : states.NEXT_OPEN + 1] = -1
+    for column in range(states.FIRST_OFFSET, states.OPEN_EPOCH + 1):
+        state[column] = -1
+    for column in range(states.OPEN_RECORDS, states.OPEN_BATCHES + 1):
+        state[column] = 0
+    state[states.PREVIOUS_OPEN] = state[states.NEXT_OPEN] = -1

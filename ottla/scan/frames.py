@@ -8,7 +8,7 @@ import numpy as np
 
 from ottla.protocol.batch_header import HEADER_SIZE, MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.scan import headers
-from ottla.scan.compiled.kernels import Bytes, Ints, Long, Longs, inline, kernel, plainly, varint, zigzag
+from ottla.scan.compiled.kernels import Bytes, Ints, Long, Longs, inline, kernel, plainly, read_varint, varint, zigzag
 
 # Columns of a parsed record. Starts are positions in the payload, lengths are -1 for null.
 DELTA = 0  # of its offset
@@ -94,15 +94,15 @@ def select_visible(
     return count
 
 
-@inline
-def short_varint(payload: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
-    """Read a varint as `varint` does, but faster for one and two bytes. `payload` must have two bytes at `at`."""
-    first, second = np.int64(payload[np.uint64(at)]), np.int64(payload[np.uint64(at + 1)])
+@plainly(read_varint, inline)
+def short_varint(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
+    """Read a varint as `varint` does, but faster for one and two bytes. `buffer` must have two bytes at `at`."""
+    first, second = np.int64(buffer[np.uint64(at)]), np.int64(buffer[np.uint64(at + 1)])
     if first < 0x80:
         return zigzag(first), at + 1
     if second < 0x80:
         return zigzag((first & 0x7F) | (second << 7)), at + 2
-    return varint(payload, at, end)
+    return varint(buffer, at, end)
 
 
 @kernel
@@ -162,7 +162,7 @@ def read_frames(payload: Bytes, row: Longs, at: Long, end: Long, first: Long, li
         if first <= base_offset + delta < limit:
             to = np.uint64(count)
             parts[DELTA, to] = delta
-            parts[TIMESTAMP_MS, to] = max_timestamp if append_time else base_timestamp + timestamp_delta
+            parts[TIMESTAMP_MS, to] = max_timestamp if append_time else np.int64(base_timestamp) + timestamp_delta
             parts[KEY_START, to], parts[KEY_LENGTH, to] = key_start, key_length
             parts[VALUE_START, to], parts[VALUE_LENGTH, to] = value_start, value_length
             parts[HEADERS_START, to], parts[HEADERS_LENGTH, to] = at, record_end - at
@@ -175,30 +175,35 @@ def read_frames(payload: Bytes, row: Longs, at: Long, end: Long, first: Long, li
 @kernel
 def append_numbers(row: Longs, parts: Longs, count: Long, at: Long, needed: Bytes, numbers: Longs) -> None:
     """Write the needed columns of numbers of a batch's `count` parsed records to `numbers` from `at` on."""
-    to = numbers[:, at : at + count]
     base_offset, base_sequence = row[headers.BASE_OFFSET], row[headers.BASE_SEQUENCE]
     if needed[OFFSET]:
+        to = numbers[OFFSET][at : at + count]
         for index in range(count):
-            to[OFFSET, index] = base_offset + parts[DELTA, index]
+            to[index] = base_offset + parts[DELTA, index]
     if needed[TIMESTAMP_US]:
+        to = numbers[TIMESTAMP_US][at : at + count]
         for index in range(count):
-            to[TIMESTAMP_US, index] = min(max(parts[TIMESTAMP_MS, index], -_LARGEST_MS), _LARGEST_MS) * 1000
+            to[index] = min(max(parts[TIMESTAMP_MS, index], -_LARGEST_MS), _LARGEST_MS) * 1000
     if needed[PRODUCER_ID]:
+        to = numbers[PRODUCER_ID][at : at + count]
         for index in range(count):
-            to[PRODUCER_ID, index] = row[headers.PRODUCER_ID]
+            to[index] = row[headers.PRODUCER_ID]
     if needed[PRODUCER_EPOCH]:
+        to = numbers[PRODUCER_EPOCH][at : at + count]
         for index in range(count):
-            to[PRODUCER_EPOCH, index] = row[headers.PRODUCER_EPOCH]
+            to[index] = row[headers.PRODUCER_EPOCH]
     if needed[TIMESTAMP_KIND]:
+        to = numbers[TIMESTAMP_KIND][at : at + count]
         kind = np.int64(row[headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0)
         if row[headers.ATTRIBUTES] >= headers.NO_TIMESTAMP_TYPE:
             kind = np.int64(-1)
         for index in range(count):
-            to[TIMESTAMP_KIND, index] = kind
+            to[index] = kind
     if needed[SEQUENCE]:
+        to = numbers[SEQUENCE][at : at + count]
         for index in range(count):
             sequence = (base_sequence + parts[DELTA, index]) & MAX_SEQUENCE
-            to[SEQUENCE, index] = base_sequence if base_sequence < 0 else sequence
+            to[index] = base_sequence if base_sequence < 0 else sequence
 
 
 def _copy_slice(payload: Bytes, start: Long, length: Long, out: Bytes, at: Long) -> None:
@@ -293,10 +298,10 @@ def decode(
             return index, MALFORMED
         append_numbers(row, parts, count, at, needed, numbers)
         if needed[NUMBERS + KEY]:
-            starts, lengths = parts[KEY_START, :count], parts[KEY_LENGTH, :count]
+            starts, lengths = parts[KEY_START][:count], parts[KEY_LENGTH][:count]
             filled[FILLED_NULLS + KEY] += gather(payload, starts, lengths, at, ends[KEY], bits[KEY], keys)
         if needed[NUMBERS + VALUE]:
-            starts, lengths = parts[VALUE_START, :count], parts[VALUE_LENGTH, :count]
+            starts, lengths = parts[VALUE_START][:count], parts[VALUE_LENGTH][:count]
             filled[FILLED_NULLS + VALUE] += gather(payload, starts, lengths, at, ends[VALUE], bits[VALUE], values)
         if needed[NUMBERS + HEADERS]:
             gather_headers(payload, parts, count, at, ends[HEADERS], bits[HEADERS], raw_headers, filled)

@@ -3,6 +3,9 @@
 Source: `org.apache.kafka.common.record.DefaultRecordBatch`, `ControlRecordType`.
 """
 
+from struct import Struct
+from typing import Any
+
 import numpy as np
 
 from ottla.protocol.batch import ABORT, COMMIT
@@ -11,6 +14,7 @@ from ottla.protocol.batch_header import (
     COMPRESSION_MASK,
     CONTROL,
     CRC_OFFSET,
+    HEADER,
     HEADER_SIZE,
     LEGACY_SMALLEST,
     LEGACY_TIMESTAMP_SIZE,
@@ -18,7 +22,7 @@ from ottla.protocol.batch_header import (
     MAGIC,
     MAX_TIMESTAMP_OFFSET,
 )
-from ottla.scan.compiled.kernels import Bytes, Long, Longs, int16, int32, int64, kernel, uint32, varint
+from ottla.scan.compiled.kernels import Bytes, Long, Longs, inline, int16, int32, int64, kernel, plainly, uint32, varint
 
 # Columns of a header row. POSITION is relative to the buffer, SIZE is that of the whole batch.
 POSITION = 0
@@ -37,6 +41,7 @@ CONTROL_TYPE = 12
 COORDINATOR_EPOCH = 13
 LEADER_EPOCH = 14
 COLUMNS = 15
+_ROW = Struct(f"{COLUMNS}q")
 
 # CONTROL_TYPE of a data batch, and of a control batch that compaction left empty.
 NOT_CONTROL = -1
@@ -110,30 +115,55 @@ def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
     return kind, int32(buffer, value + 2)
 
 
+def _unpack_header(buffer: Any, at: Long, row: Any) -> None:
+    base, size, leader_epoch, _, crc, attributes, *others = HEADER.unpack_from(buffer, at)
+    fields = base, size + LOG_OVERHEAD, crc, attributes, *others
+    _ROW.pack_into(row, 0, at, *fields, NOT_CONTROL, NO_EPOCH, leader_epoch)
+
+
+@plainly(_unpack_header, inline)
+def read_header(buffer: Bytes, at: Long, row: Longs) -> None:
+    """Read the 61 bytes at `at` as the header of a data batch. LAST_OFFSET gets the offset delta."""
+    row[POSITION] = at
+    row[BASE_OFFSET] = int64(buffer, at)
+    row[SIZE] = int32(buffer, at + _LENGTH_OFFSET) + LOG_OVERHEAD
+    row[CRC] = uint32(buffer, at + CRC_OFFSET)
+    row[ATTRIBUTES] = int16(buffer, at + ATTRIBUTES_OFFSET)
+    row[LAST_OFFSET] = int32(buffer, at + _LAST_OFFSET_DELTA_OFFSET)
+    row[BASE_TIMESTAMP] = int64(buffer, at + _BASE_TIMESTAMP_OFFSET)
+    row[MAX_TIMESTAMP] = int64(buffer, at + MAX_TIMESTAMP_OFFSET)
+    row[PRODUCER_ID] = int64(buffer, at + _PRODUCER_ID_OFFSET)
+    row[PRODUCER_EPOCH] = int16(buffer, at + _PRODUCER_EPOCH_OFFSET)
+    row[BASE_SEQUENCE] = int32(buffer, at + _BASE_SEQUENCE_OFFSET)
+    row[RECORD_COUNT] = int32(buffer, at + _RECORD_COUNT_OFFSET)
+    row[CONTROL_TYPE] = NOT_CONTROL
+    row[COORDINATOR_EPOCH] = NO_EPOCH
+    row[LEADER_EPOCH] = int32(buffer, at + LOG_OVERHEAD)
+
+
 @kernel
-def check_header(buffer: Bytes, at: Long, room: Long, next_offset: Long, offset_limit: Long) -> Long:
-    """Return CUT if the 61 bytes at `at` can be a batch header, else the reason why not.
+def check_header(buffer: Bytes, at: Long, room: Long, next_offset: Long, offset_limit: Long, row: Longs) -> Long:
+    """Return CUT if the 61 bytes at `at` can be a batch header, else the reason why not. Read it into `row`.
 
     `room`: bytes to the end of the file. The base offset must be in [next_offset, offset_limit).
     """
-    size = int32(buffer, at + _LENGTH_OFFSET) + LOG_OVERHEAD
+    read_header(buffer, at, row)
+    size, base, count, delta = row[SIZE], row[BASE_OFFSET], row[RECORD_COUNT], row[LAST_OFFSET]
+    codec = row[ATTRIBUTES] & COMPRESSION_MASK
     if buffer[at + _MAGIC_OFFSET] != MAGIC:
         is_old = buffer[at + _MAGIC_OFFSET] < MAGIC and LEGACY_SMALLEST <= size <= room
         return MAGIC_OLD if is_old else MAGIC_UNKNOWN
     if size < HEADER_SIZE or size > room:
         return LENGTH_WRONG
-    base = int64(buffer, at)
     if base < next_offset or base >= offset_limit:
         return OFFSET_WRONG
-    attributes = int16(buffer, at + ATTRIBUTES_OFFSET)
-    if attributes & COMPRESSION_MASK > _LAST_CODEC:
+    if codec > _LAST_CODEC:
         return CODEC_UNKNOWN
-    delta = int32(buffer, at + _LAST_OFFSET_DELTA_OFFSET)
-    count = int32(buffer, at + _RECORD_COUNT_OFFSET)
     if delta < 0 or count < 0 or count > delta + 1:
         return COUNT_WRONG
-    if attributes & COMPRESSION_MASK == 0 and count * SMALLEST_RECORD > size - HEADER_SIZE:
+    if codec == 0 and count * SMALLEST_RECORD > size - HEADER_SIZE:
         return COUNT_WRONG
+    row[LAST_OFFSET] = base + delta
     return CUT
 
 
@@ -159,28 +189,13 @@ def walk_headers(
             return read, at, FULL, next_offset
         if at + HEADER_SIZE > end:
             return read, at, CUT, next_offset
-        wrong = check_header(buffer, at, to_file_end - at, next_offset, offset_limit)
+        row = rows[read]
+        wrong = check_header(buffer, at, to_file_end - at, next_offset, offset_limit, row)
         if wrong != CUT:
             return read, at, wrong, next_offset
-        size = int32(buffer, at + _LENGTH_OFFSET) + LOG_OVERHEAD
+        size = row[SIZE]
         if at + size > end:
             return read, at, CUT, next_offset
-        row = rows[read]
-        row[POSITION] = at
-        row[BASE_OFFSET] = int64(buffer, at)
-        row[SIZE] = size
-        row[CRC] = uint32(buffer, at + CRC_OFFSET)
-        row[ATTRIBUTES] = int16(buffer, at + ATTRIBUTES_OFFSET)
-        row[LAST_OFFSET] = row[BASE_OFFSET] + int32(buffer, at + _LAST_OFFSET_DELTA_OFFSET)
-        row[BASE_TIMESTAMP] = int64(buffer, at + _BASE_TIMESTAMP_OFFSET)
-        row[MAX_TIMESTAMP] = int64(buffer, at + MAX_TIMESTAMP_OFFSET)
-        row[PRODUCER_ID] = int64(buffer, at + _PRODUCER_ID_OFFSET)
-        row[PRODUCER_EPOCH] = int16(buffer, at + _PRODUCER_EPOCH_OFFSET)
-        row[BASE_SEQUENCE] = int32(buffer, at + _BASE_SEQUENCE_OFFSET)
-        row[RECORD_COUNT] = int32(buffer, at + _RECORD_COUNT_OFFSET)
-        row[CONTROL_TYPE] = NOT_CONTROL
-        row[COORDINATOR_EPOCH] = NO_EPOCH
-        row[LEADER_EPOCH] = int32(buffer, at + LOG_OVERHEAD)
         if row[ATTRIBUTES] & CONTROL:
             row[CONTROL_TYPE] = EMPTY_CONTROL
             if row[RECORD_COUNT] > 0:
@@ -194,13 +209,15 @@ def walk_headers(
 
 
 @kernel
-def find_header(buffer: Bytes, at: Long, end: Long, to_file_end: Long, next_offset: Long, offset_limit: Long) -> Long:
+def find_header(
+    buffer: Bytes, at: Long, end: Long, to_file_end: Long, next_offset: Long, offset_limit: Long, row: Longs
+) -> Long:
     """Return the first position from `at` on that can be a batch header, or -1. The caller checks the batch's CRC."""
     for position in range(at, end - LEGACY_SMALLEST + 1):
         room = to_file_end - position
         if buffer[position + _MAGIC_OFFSET] == MAGIC:
             if position + HEADER_SIZE <= end and (
-                check_header(buffer, position, room, next_offset, offset_limit) == CUT
+                check_header(buffer, position, room, next_offset, offset_limit, row) == CUT
             ):
                 return position
         elif buffer[position + _MAGIC_OFFSET] < MAGIC and (

@@ -21,8 +21,8 @@ from ottla.scan.listing import PartitionLog
 from ottla.scan.pieces import Piece, PieceReader
 from ottla.scan.ranges import LogRange
 
-# Without compiled kernels, a record takes as long as this many bytes of small batches.
-_RECORD_COST_BYTES = 256
+# A log is expected to have no smaller records until they are read.
+_USUAL_RECORD_BYTES = 256
 _SCRATCH_BYTES = 8 * 1024 * 1024
 # A scratch buffer that grew beyond this for one batch is not kept.
 _KEPT_BYTES = 32 * 1024 * 1024
@@ -129,6 +129,7 @@ class RecordScan:
         for piece in part.pieces:
             if limit <= piece.base_offset:
                 break
+            expect(piece.size_bytes // _USUAL_RECORD_BYTES)
             self._columns.start(part.topic, part.number, piece.segment)
             for chunk in self._reader.chunks(piece, next_offset):
                 next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
@@ -200,7 +201,7 @@ class RecordScan:
     ) -> Iterator[pa.RecordBatch]:
         """Decode batches into the columns. A malformed batch is damage, and decoding continues after it."""
         done = 0
-        expect(_RECORD_COST_BYTES * int(rows[:, headers.RECORD_COUNT].sum()))
+        expect(int(rows[:, headers.RECORD_COUNT].sum()))
         while done < len(rows):
             decoded, why = self._columns.add(payload, rows[done:], sections[done:], visible.log_start, visible.limit)
             done += decoded

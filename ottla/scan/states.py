@@ -178,7 +178,7 @@ class Table:
 
     def join(self, later: States, missing: int, clock_ms: int, expiration_ms: int) -> None:
         """Join the states of a later range. `missing`: number of missing offsets from these states to its end."""
-        expect(later.rows.nbytes)
+        expect(len(later.rows))
         while self.count + len(later.rows) > len(self.rows):
             self.grow()
         self.count = join_rows(self.rows, self.slots, self.count, later.rows, missing, clock_ms, expiration_ms)
@@ -189,19 +189,19 @@ class Table:
     def _index(self) -> None:
         self.slots: Longs = np.zeros(2 * 2 ** (len(self.rows) - 1).bit_length(), dtype=np.int64)
         if self.count:
-            expect(self.rows[: self.count].nbytes)
+            expect(self.count)
             fill_slots(self.rows, self.count, self.slots)
 
 
 _FIRST_CAPACITY = 512
+_MIXER = 0x9E3779B97F4A7C15 - 2**64  # 64 bits of the golden ratio, as an int64
 
 
 @inline
 def slot_of(rows: Longs, slots: Longs, producer_id: Long) -> Long:
     """Return the slot of `producer_id`, or the free slot to insert it at."""
     mask = slots.shape[0] - 1
-    mixed = np.uint64(producer_id) * np.uint64(0x9E3779B97F4A7C15)
-    slot = np.int64(mixed >> np.uint64(32)) & mask
+    slot = ((producer_id * _MIXER) >> 32) & mask
     while slots[slot] != 0 and rows[slots[slot] - 1, PRODUCER_ID] != producer_id:
         slot = (slot + 1) & mask
     return slot
@@ -245,7 +245,7 @@ def _join_sequence(old: Longs, new: Longs, clock: Long, expiration_ms: Long) -> 
         old[FLAGS] & (SEEN_BATCH | SEEN_MARKER) != 0
         and old[FIRST_OFFSET] < 0
         and new[FIRST_CLOCK] != NEVER
-        and max(clock, new[FIRST_CLOCK]) - old[LAST_TIMESTAMP] >= expiration_ms
+        and np.int64(max(clock, new[FIRST_CLOCK])) - old[LAST_TIMESTAMP] >= expiration_ms
     )
     expected = new[EXPECTED_SEQUENCE]
     if new[HIGHEST_EPOCH] > old[HIGHEST_EPOCH]:

@@ -15,7 +15,7 @@ from ottla.protocol.batch_header import HEADER_SIZE, crc_is_valid, least_size, r
 from ottla.scan import headers
 from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, first_bad_crc
 from ottla.scan.cluster.offset_window import OffsetWindow
-from ottla.scan.compiled.kernels import Bytes, Longs, expect
+from ottla.scan.compiled.kernels import Bytes, Forecast, Longs
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import Walked, walk_messages
 from ottla.wire.partition_stream import PartitionStream, RecordsUnreadable, open_stream
@@ -32,6 +32,7 @@ class WindowReader:
         self._log = log
         self._check_crc = check_crc
         self._rows = headers.header_rows(ROWS_PER_CHUNK)
+        self._forecast: Forecast
 
     def chunks(self, window: OffsetWindow, next_offset: int = 0) -> Iterator[Chunk]:
         """Yield the batches of a window with offsets at or after `next_offset`.
@@ -41,6 +42,7 @@ class WindowReader:
         at = max(next_offset, window.first_offset)
         if at >= window.end_offset:
             return
+        self._forecast = Forecast(window.end_offset - window.first_offset, window.size_bytes)
         stable_end = window.end_offset if window.is_committed else None
         where = window.cluster, window.topic, window.topic_id, window.partition
         with open_stream(*where, stable_end, window.replica) as stream:
@@ -67,11 +69,11 @@ class WindowReader:
         Return the next offset, and what is broken there if no sound batch follows in the answer.
         """
         buffer: Bytes = np.frombuffer(records, dtype=np.uint8)
-        expect(len(buffer))
         aborted = _Aborted(stream.aborted) if window.is_committed else None
         position, next_offset = 0, least
         while position < len(buffer):
             walked = self._walk_batches(buffer, position, next_offset)
+            self._forecast.add(walked.read, walked.next_offset - window.first_offset)
             rows = self._rows[: walked.read]
             ranges = None if aborted is None else aborted.ranges(rows)
             is_last = walked.at == len(buffer) or (walked.cut and walked.at > 0)
@@ -143,8 +145,8 @@ def _find_sound(buffer: Bytes, broken: int, next_offset: int, own_end: int | Non
     """
     if own_end is not None and _is_sound(buffer, own_end, next_offset):
         return own_end
-    position = broken + 1
-    while (position := headers.find_header(buffer, position, len(buffer), len(buffer), next_offset, _FAR)) >= 0:
+    position, end, row = broken + 1, len(buffer), headers.header_rows(1)[0]
+    while (position := headers.find_header(buffer, position, end, end, next_offset, _FAR, row)) >= 0:
         if _is_sound(buffer, position, next_offset):
             return int(position)
         position += 1
@@ -158,7 +160,8 @@ def _is_sound(buffer: Bytes, position: int, least: int) -> bool:
     if legacy is not None:
         is_whole = least_size(legacy.magic) <= legacy.size_bytes <= room
         return is_whole and legacy.base_offset >= least and crc_is_valid(buffer.data, legacy, position)
-    if room < HEADER_SIZE or headers.check_header(buffer, position, room, least, _FAR) != headers.CUT:
+    row = headers.header_rows(1)[0]
+    if room < HEADER_SIZE or headers.check_header(buffer, position, room, least, _FAR, row) != headers.CUT:
         return False
     return crc_is_valid(buffer.data, read_header(buffer.data, position), position)
 

@@ -4,9 +4,11 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.scan import states
-from ottla.scan.damage_log import DamagedSegment
+from ottla.scan import chunks, states
+from ottla.scan.compiled import kernels
+from ottla.scan.damage_log import DamagedSegment, DamageLog
 from ottla.scan.listing import list_partitions
+from ottla.scan.pieces import PieceReader
 from ottla.scan.ranges import cut_partition
 from ottla.scan.walk import range_fates
 
@@ -123,6 +125,30 @@ def test_batch_larger_than_a_chunk_is_read_whole(write_log):
     log.data(1)
     (part,) = scan(write_log.root)
     assert records([part]) == 3
+
+
+@pytest.mark.parametrize(("batches", "value", "steps"), [(100, b"", 100), (1, bytes(100 * 1024), 6)])
+def test_a_step_is_expected_for_each_batch_and_for_16_kib(write_log, monkeypatch, batches, value, steps):
+    log = write_log()
+    for _ in range(batches):
+        log.data(1, value=value)
+    expected = []
+    monkeypatch.setattr(kernels, "expect", expected.append)
+    scan(write_log.root)
+    assert sum(expected) == steps
+
+
+def test_small_batches_are_expected_also_in_the_rest(write_log, monkeypatch):
+    log = write_log()
+    for _ in range(10):
+        log.data(1)
+    expected = []
+    monkeypatch.setattr(kernels, "expect", expected.append)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", log.path.stat().st_size // 2)
+    (log,) = list_partitions(str(write_log.root))
+    (part,) = cut_partition(0, log, 1 << 40)
+    next(iter(PieceReader(DamageLog("fail"), check_crc=True).chunks(part.pieces[0])))
+    assert sum(expected) in (9, 10, 11)
 
 
 def test_a_wrong_offset_index_loses_no_records(write_log):

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import MAX_TIMESTAMP_OFFSET
+from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.scan import frames, headers, schemas, states
 from ottla.scan.columns import ColumnBuilder
 from ottla.scan.compiled import kernels
@@ -26,13 +28,13 @@ from tests.timeout import EVENT_TIMEOUT_S
 NAMES = [(name, True) for name in schemas.VIEWS[schemas.RECORDS]]
 KINDS = (PLAIN, COMPILED)
 NEVER = np.empty((0, 3), dtype=np.int64)
-# The modules of a process: with nothing to read, with as much as plain kernels read, with a byte more.
+# The modules of a process: with nothing to do, with as much as plain kernels do, with a step more.
 CHOOSING = """
 import sys
 import numpy as np
 from ottla.scan.compiled import kernels
-for size in 0, kernels.PLAIN_BYTES, 1:
-    kernels.expect(size)
+for steps in 0, kernels.PLAIN_STEPS, 1:
+    kernels.expect(steps)
     assert kernels.varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)
     print("numba" in sys.modules)
 """
@@ -85,6 +87,8 @@ def logs(draw):
             headed = [(*one, [("h", b"x")] * draw(st.integers(0, 2)), draw(st.integers(0, 2_000))) for one in records]
             shape = {"base_sequence": draw(st.integers(0, 5)), "transactional": draw(st.booleans())}
             batch, count = build_batch(headed, base_offset=offset, **shape, **producer), len(headed)
+        base_and_max_timestamp = [draw(st.sampled_from([0, 0, -(2**63), 2**63 - 1])) for _ in range(2)]
+        struct.pack_into(">2q", batch, MAX_TIMESTAMP_OFFSET - 8, *base_and_max_timestamp)
         for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
             batch[draw(st.integers(12, len(batch) - 1))] = draw(st.integers(0, 255))
         made += batch
@@ -102,7 +106,7 @@ def run_kernels(data):
     followed = [found.tolist() for found in follower.follow(rows, 0, 0)]
     left = follower.leaving()
     joined = states.enter(left, [left]).rows.tolist()
-    found = headers.find_header(buffer, min(1, end), end, end, 0, 2**31)
+    found = headers.find_header(buffer, min(1, end), end, end, 0, 2**31, headers.header_rows(1)[0])
     states_left = left.rows.tolist(), joined
     return stopped, rows.tolist(), followed, follower.totals.tolist(), states_left, found, read(buffer, rows)
 
@@ -131,8 +135,40 @@ def test_plain_and_compiled_kernels_give_the_same_results(data):
         assert run_kernels(data) == plainly
 
 
+@kernel
+def write_sums(given, out):
+    for index in range(given.shape[0]):
+        row = given[index]
+        out[index, 1] = given[index, 0] + row[1]
+        out[index][2:][0] = row[1]
+
+
+def test_arrays_of_two_dimensions_have_elements_and_rows_of_any_layout():
+    given = np.arange(6).reshape(2, 3)
+    for kind in KINDS:
+        for rows in given, given.T.copy().T, given[:0]:
+            with only(kind):
+                out = np.zeros((len(rows), 3), dtype=np.int64)
+                write_sums(rows, out)
+                assert out.tolist() == [[0, 1, 1], [0, 7, 4]][: len(rows)]
+
+
+def test_the_largest_offsets_do_not_overflow():
+    batch = build_batch([(None, b"1")], base_offset=LAST_BASE_OFFSET, producer_id=1, producer_epoch=0)
+    struct.pack_into(">i", batch, 23, 2**31 - 1)  # the last offset delta
+    end = len(batch)
+    for kind in KINDS:
+        with only(kind):
+            rows = headers.header_rows(1)
+            walked = headers.walk_headers(array(batch), 0, end, end, end, 0, LAST_BASE_OFFSET + 1, rows)
+            assert walked == (1, end, headers.CUT, 2**63 - 1)
+            follower = Follower(states.empty(), 0, 1_000, has_sequences=True)
+            follower.follow(rows, 0, 0)
+            assert follower.leaving().next_offset == 2**63 - 1
+
+
 @pytest.mark.slow
-def test_kernels_are_compiled_only_after_enough_bytes_were_read():
+def test_kernels_are_compiled_only_after_enough_steps():
     done = subprocess.run(
         [sys.executable, "-c", CHOOSING], capture_output=True, text=True, check=False, timeout=EVENT_TIMEOUT_S
     )

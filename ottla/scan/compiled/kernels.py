@@ -1,8 +1,11 @@
 """Building blocks of compiled kernels: the decorator, big-endian integers and varints over bytes. pure
 
-Every kernel works on preallocated numpy arrays. While its process has little to read, it runs as plain Python, because
-compiling takes seconds, and loading a compiled kernel takes as long as reading a small log. With more to read it is
-compiled, releases the GIL and is cached on disk. The results are the same.
+Every kernel works on preallocated numpy arrays of one or two dimensions. While its process has little to read, it runs
+as plain Python, because compiling takes seconds, and loading a compiled kernel takes as long as reading a small log.
+With more to read it is compiled, releases the GIL and is cached on disk. The results are the same.
+
+In Python it gets memory views of the arrays, whose elements are read in half of the time: `array[row, column]` is an
+element and `array[row]` a row; only a row or an array of one dimension has slices. Their integers do not overflow.
 """
 
 import dis
@@ -24,19 +27,41 @@ Long = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# This is about 15,000 small batches: half a second of work. Loading kernels takes as long, compiling them 5 s.
-PLAIN_BYTES = 4 * 1024 * 1024
+# In Python this is half a second of work. Loading kernels takes as long, compiling them 4 s.
+PLAIN_STEPS = 100_000
+_USUAL_BATCH_BYTES = 16 * 1024
 
 
 class _Process:
-    """The number of bytes that this process is to read."""
+    """The number of steps that this process is to take."""
 
-    expected_bytes = 0
+    expected_steps = 0
 
 
-def expect(size_bytes: int) -> None:
-    """Announce bytes that kernels will read. Beyond a total of PLAIN_BYTES it pays to compile them."""
-    _Process.expected_bytes += size_bytes
+def expect(steps: int) -> None:
+    """Announce work of kernels. Beyond a total of PLAIN_STEPS it pays to compile them.
+
+    A step is 5 us in Python: to walk over a batch, to decode a record, to find a producer.
+    """
+    _Process.expected_steps += steps
+
+
+class Forecast:
+    """Announces the batches of a piece of a log, which are known only for its begin, before the rest is read."""
+
+    def __init__(self, length: int, size_bytes: int) -> None:
+        """`length`: of the piece, in bytes or offsets. At first, batches are expected to be as large as usual."""
+        self._length = length
+        self._expected = size_bytes // _USUAL_BATCH_BYTES
+        self._batches = 0
+        expect(self._expected)
+
+    def add(self, batches: int, position: int) -> None:
+        """Add batches that end at `position` in the piece, and expect the rest to have as many in the same length."""
+        self._batches += batches
+        likely = self._batches * self._length // max(position, 1)
+        expect(max(likely - self._expected, 0))
+        self._expected = max(likely, self._expected)
 
 
 class Callee:
@@ -56,11 +81,11 @@ class Callee:
         return self._made[kind]
 
     def __call__(self, *arguments: Any) -> Any:
-        if _Process.expected_bytes > PLAIN_BYTES:
+        if _Process.expected_steps > PLAIN_STEPS:
             return self.of_kind("compiled")(*arguments)
         # Compiled integers overflow without a warning and are returned as Python integers: do the same here.
         with np.errstate(over="ignore"):
-            return _python(self.of_kind("plain")(*arguments))
+            return _python(self.of_kind("plain")(*map(_view, arguments)))
 
 
 _making = threading.RLock()
@@ -75,28 +100,51 @@ def _calling(function: FunctionType, kind: str) -> Callable[..., Any]:
     return functools.update_wrapper(made, function)
 
 
+class _Rows:
+    """View of an array of two dimensions."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.shape = array.shape
+        self._width = array.shape[1]
+        self._items = array.reshape(-1).data
+
+    def __getitem__(self, at: Any) -> Any:
+        if type(at) is tuple:
+            return self._items[at[0] * self._width + at[1]]
+        return self._items[at * self._width : (at + 1) * self._width]
+
+    def __setitem__(self, at: tuple[int, int], value: int) -> None:
+        self._items[at[0] * self._width + at[1]] = value
+
+
+def _view(argument: Any) -> Any:
+    if not isinstance(argument, np.ndarray) or not argument.flags.c_contiguous:
+        return argument
+    return argument.data if argument.ndim == 1 else _Rows(argument)
+
+
 def _python(result: Any) -> Any:
     if isinstance(result, tuple):
         return tuple(map(_python, result))
     return result.item() if isinstance(result, np.generic) else result
 
 
-def kernel(function: F) -> F:
+def kernel(function: F, quick: F | None = None) -> F:
     """Make a kernel of a function that Python and kernels call. The function must not allocate."""
-    return _callee(function, lambda compiling: compiling.cache_on_disk)
+    return _callee(function, lambda compiling: compiling.cache_on_disk, quick)
 
 
-def inline(function: F) -> F:
+def inline(function: F, quick: F | None = None) -> F:
     """Inline a helper into the kernels that call it: a call costs more than its work."""
-    return _callee(function, lambda compiling: compiling.inline)
+    return _callee(function, lambda compiling: compiling.inline, quick)
 
 
-def plainly(quick: F) -> Callable[[F], F]:
+def plainly(quick: F, how: Callable[[F, F], F] = kernel) -> Callable[[F], F]:
     """Make a kernel that runs `quick` while kernels are not compiled. `quick` does the same in less time."""
-    return lambda function: _callee(function, lambda compiling: compiling.cache_on_disk, quick)
+    return lambda function: how(function, quick)
 
 
-def _callee(function: F, how: Callable[[Any], Callable[..., Any]], quick: F | None = None) -> F:
+def _callee(function: F, how: Callable[[Any], Callable[..., Any]], quick: F | None) -> F:
     own = cast(FunctionType, function)
 
     def compile_it() -> Any:
@@ -112,7 +160,7 @@ def _big_endian(layout: str) -> Callable[[Bytes, Long], Long]:
     integer = struct.Struct(layout)
 
     def plain(buffer: Any, at: Long) -> Long:
-        return np.int64(integer.unpack_from(buffer, at)[0])
+        return integer.unpack_from(buffer, at)[0]
 
     def compile_it() -> Any:
         from ottla.scan.compiled import compiling
@@ -134,7 +182,21 @@ def zigzag(byte: Long) -> Long:
     return (np.int64(byte) >> 1) ^ -(np.int64(byte) & 1)
 
 
-@kernel
+def read_varint(buffer: Any, at: Long, end: Long) -> tuple[Long, Long]:
+    """Return the result of `varint`, without compiled code."""
+    raw = shift = 0
+    while at < end and shift < 64:
+        byte = buffer[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 2**64 - 1
+            return (raw >> 1) ^ -(raw & 1), at
+        shift += 7
+    return 0, -1
+
+
+@plainly(read_varint)
 def varint(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
     """Return (value, position after it) of the zig-zag varint at `at`, of at most ten bytes; position -1 if cut short.
 
