@@ -48,13 +48,11 @@ def test_a_cell_has_the_minimum_the_median_and_the_maximum(table):
 
 
 def test_a_median_of_ours_above_its_goal_is_marked_and_that_of_another_is_not(table):
-    samples = {OURS: {"consume": [0.3, 0.41, 0.5]}, OTHER: {"consume": [0.9, 0.9, 0.9]}}
-    assert cells(drawn(table, samples), "consume")[2:] == [
-        "0.4",
-        "0.30 / 0.41 / 0.50, **missed**",
-        "0.90 / 0.90 / 0.90",
-    ]
-    assert "missed" not in drawn(table, samples | {OURS: {"consume": [0.3, 0.4, 0.5]}})
+    samples = {OURS: {"consume": [0.2, 0.26, 0.3]}, OTHER: {"consume": [1.0, 1.0, 1.0]}}
+    text = drawn(table, samples)
+    assert cells(text, "consume")[2:] == ["", "0.20 / 0.26 / 0.30", "1.00 / 1.00 / 1.00"]
+    assert cells(text, "relative to kfake's")[2:] == ["0.25", "0.20 / 0.26 / 0.30, **missed**", "-"]
+    assert "missed" not in drawn(table, samples | {OURS: {"consume": [0.2, 0.25, 0.3]}})
 
 
 def test_a_figure_relative_to_another_brokers_is_that_of_each_round(table):
