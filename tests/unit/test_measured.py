@@ -7,7 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MEASURED = (ROOT / "docs/measured.md").read_text(encoding="utf-8")
-OURS, KAFKA = "Ottla, Python 3.11.7, compiled walk", "Kafka 4.3.1"
+OURS, KAFKA = "compiled", "Kafka 4.3.1"
+TABLE = MEASURED[MEASURED.index("| broker CPU: ") :]
 
 # Rows of the README whose figures are medians of the table of all brokers, by the row there.
 MEDIANS = {
@@ -54,8 +55,8 @@ def test_the_readme_shows_no_other_rows():
 
 @pytest.mark.parametrize(("name", "source"), MEDIANS.items())
 def test_a_figure_of_the_readme_is_the_median_of_the_table(name, source):
-    header = next(cells for cells in rows(MEASURED) if OURS in cells)
-    row = measured_row(source)
+    header, *lines = rows(TABLE)
+    row = next(cells for cells in lines if cells[0] == source)
     unit = row[header.index("unit")]
     assert readme_rows()[name] == [median(row[header.index(column)], unit) for column in (OURS, KAFKA)]
 
