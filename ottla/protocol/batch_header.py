@@ -56,7 +56,7 @@ HEADER: Final = Struct(">qiibIhiqqqhii")
 AFTER_CRC: Final = Struct(">hiqqqhii")
 """The fields of the header that the CRC covers; the records after them are covered too."""
 _UP_TO_CRC: Final = Struct(">qiibI")
-_new = tuple.__new__  # takes half the time of the class itself; every request and append makes one
+_new: Final = tuple.__new__  # takes half the time of the class itself; every request and append makes one
 _OFFSET_AND_SIZE: Final = Struct(">qi")
 _OFFSET: Final = Struct(">q")
 _LEADER_EPOCH: Final = Struct(">i")

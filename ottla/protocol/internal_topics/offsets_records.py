@@ -11,7 +11,9 @@ from ottla.protocol.fields import Reader, UnknownVersion, Writer
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
-_LEGACY_OFFSET_KEY, _OFFSET_KEY, _GROUP_KEY = 0, 1, 2
+_LEGACY_OFFSET_KEY: Final = 0
+_OFFSET_KEY: Final = 1
+_GROUP_KEY: Final = 2
 MAX_OFFSET_VALUE_VERSION: Final = 4
 MAX_GROUP_VALUE_VERSION: Final = 4
 _TOPIC_ID: Final = 0

@@ -31,10 +31,14 @@ _IDLE_V2: Final = Struct(">hqhibBqq3sq2sh")
 _END: Final = Struct(">qq3sq")
 _END_V2: Final = Struct(">qq3sq2sh")
 _ONE_PARTITION: Final = Struct(">Bix")
-_ONE_TAG, _TWO_TAGS, _CLIENT_VERSION_TAG = b"\x01\x00\x08", b"\x02\x00\x08", b"\x02\x02"
+_ONE_TAG: Final = b"\x01\x00\x08"
+_TWO_TAGS: Final = b"\x02\x00\x08"
+_CLIENT_VERSION_TAG: Final = b"\x02\x02"
 # The partitions of larger values are not kept.
 _MOST_KEPT_BYTES: Final = 2_048
-_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
+_PREVIOUS_PRODUCER_ID: Final = 0
+_NEXT_PRODUCER_ID: Final = 1
+_CLIENT_VERSION: Final = 2
 
 
 class TransactionValue(NamedTuple):
